@@ -1,0 +1,1 @@
+//! The HTTP client that gets through on bad mobile networks.

@@ -1,0 +1,1 @@
+//! What the roles of Ropeway say to each other.

@@ -1,0 +1,1 @@
+//! Ropeway at the edge of the operating system.

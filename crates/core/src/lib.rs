@@ -4,6 +4,8 @@
 //! arguments. All machines speak the same verbs: `new(config, seed, now)`, `handle_*(…, now)`, `handle_timeout(now)`,
 //! `poll_timeout()` and `poll_output()`. The owner makes one call that changes the machine, then drains its outputs.
 
+pub mod carrier;
 pub mod time;
 
+pub use carrier::CarrierKind;
 pub use time::Time;

@@ -1,0 +1,40 @@
+# `make check` is what CI runs. Every line says --workspace: a bare cargo command here would build the binary alone.
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+VENV := $(abspath $(or $(ROPEWAY_VENV),$(TARGET_DIR)/venv))
+export ROPEWAY_TEST_PYTHON := $(VENV)/bin/python
+# A lock file that would move fails in CI and is brought up to date elsewhere.
+LOCKED := $(if $(CI),--locked)
+
+.NOTPARALLEL:
+.PHONY: check fmt clippy packages deps test doc tidy
+.DEFAULT_GOAL := check
+
+check: fmt clippy test doc tidy
+
+fmt:
+	cargo fmt --all --check
+
+clippy:
+	cargo clippy $(LOCKED) --workspace --all-targets --all-features -- -D warnings
+
+# What the tests need besides Rust: real backends, foreign clients and a Python of their own.
+deps: packages $(VENV)/ready
+
+packages:
+	@tests/install-packages.sh
+
+$(VENV)/ready: tests/requirements.txt | packages
+	python3 -m venv $(VENV)
+	$(ROPEWAY_TEST_PYTHON) -m pip install --quiet --requirement tests/requirements.txt
+	touch $@
+
+test: deps
+	cargo test $(LOCKED) --workspace --all-features --exclude ropeway-tidy
+	@if [ -d tests/protocol ]; then $(ROPEWAY_TEST_PYTHON) -m pytest -p no:cacheprovider tests/protocol; fi
+
+doc:
+	RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --workspace --all-features --no-deps
+
+tidy:
+	cargo test $(LOCKED) --package ropeway-tidy

@@ -6,6 +6,7 @@
 
 pub mod carrier;
 pub mod time;
+pub mod wire;
 
 pub use carrier::CarrierKind;
 pub use time::Time;

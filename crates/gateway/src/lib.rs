@@ -1,1 +1,3 @@
 //! The access gateway.
+
+pub mod config;

@@ -1,0 +1,254 @@
+//! The sections and keys of the configuration.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::read::{Node, Reader};
+use super::section::{Key, Rule, Setting, Shape, any, between, joined, section, such};
+use super::upstream::{Builtin, KeySource, Upstream};
+use super::value::{is_filter, is_host, is_host_or_any, is_path_prefix, is_word};
+
+section! {
+    /// The whole configuration of a Ropeway process.
+    pub struct Config {
+        /// The gateway's name, addresses and limits.
+        pub gateway: GatewayConfig = GatewayConfig::default();
+        /// The certificate and TLS sessions.
+        pub tls: TlsConfig = TlsConfig::default();
+        /// Whose tickets are accepted. A ticket is an EdDSA JWT that says who the user is.
+        pub tickets: TicketsConfig = TicketsConfig::default();
+        /// The admin API: push, health and metrics.
+        pub admin: AdminConfig = AdminConfig::default();
+        /// The services behind the gateway, one `[[route]]` each. The longest matching `path_prefix` of the request's
+        /// host wins; a host named in full wins over "*". Without any route nothing is served.
+        pub routes("route"): Vec<RouteConfig> = Vec::new();
+        /// Messages pushed to devices.
+        pub push: PushConfig = PushConfig::default();
+        /// What the process writes to its standard error.
+        pub log: LogConfig = LogConfig::default();
+    }
+}
+
+section! {
+    /// The gateway's name, addresses and limits.
+    pub struct GatewayConfig {
+        /// Name of the gateway: the TLS server name, and the name that a device signs in its HELLO.
+        pub name: String [such("a lower-case host name", is_host)] = "localhost".to_owned();
+        /// TCP address for TLS links, WebSocket links and the HTTP front door.
+        pub tcp_listen: SocketAddr = loopback(7443);
+        /// UDP address for QUIC links and HTTP/3.
+        pub udp_listen: SocketAddr = loopback(7443);
+        /// Folder for what the process makes and keeps itself: its keys, the admin token, the access list.
+        pub data_dir: PathBuf = PathBuf::from("./ropeway-data");
+        /// Time that requests in flight get to finish after SIGTERM.
+        pub drain_timeout: Duration [between(Duration::ZERO, HOUR)] = secs(30);
+        /// Time from the accepted connection to a verified HELLO; a slower peer is refused.
+        pub hello_timeout: Duration [between(secs(1), MINUTE)] = secs(10);
+        /// Shortest heartbeat that devices may use. 15 s keeps UDP bindings open, which live 30 to 65 s.
+        pub heartbeat_min: Duration [between(secs(1), HOUR)] = secs(15);
+        /// Longest heartbeat that devices may use. WeChat's Mars stops at 9 min 50 s.
+        pub heartbeat_max: Duration [between(secs(1), HOUR)] = secs(590);
+        /// A link from which nothing came for so long is closed. At least `heartbeat_max`, with room for one lost beat.
+        pub silence_timeout: Duration [between(secs(1), DAY)] = secs(20 * 60);
+        /// Time that a session outlives its lost link, so that the device can resume it.
+        pub session_ttl: Duration [between(Duration::ZERO, DAY)] = secs(5 * 60);
+        /// Time that an answer is kept for a device that lost its link before it arrived.
+        pub answers_ttl: Duration [between(Duration::ZERO, HOUR)] = secs(60);
+        /// Bytes of such answers kept for one session.
+        pub answers_bytes_max: usize [between(0, 64 * MIB)] = 64 * KIB;
+        /// Payload of the largest frame that is accepted, in bytes. Devices learn it in WELCOME.
+        pub frame_bytes_max: usize [between(4 * KIB, 16 * MIB)] = 64 * KIB;
+        /// Bytes that a device may send on one channel before the service has read them.
+        pub channel_credit_bytes: usize [between(4 * KIB, 64 * MIB)] = 256 * KIB;
+        /// The same over all channels of a link: what one link can make the gateway hold.
+        pub link_credit_bytes: usize [between(4 * KIB, 256 * MIB)] = MIB;
+        /// Links held at once; further connections are refused with a time to come back.
+        pub links_max: usize [between(1, 10_000_000)] = 100_000;
+        /// Channels open at once on one link: requests, streams and uploads.
+        pub channels_per_link_max: usize [between(1, 65_536)] = 256;
+        /// Requests in flight at once on one link. RFC 9113 section 6.5.2 advises 100 or more for HTTP/2.
+        pub requests_per_link_max: usize [between(1, 65_536)] = 128;
+    }
+}
+
+section! {
+    /// The certificate and TLS sessions.
+    pub struct TlsConfig {
+        /// Certificate chain, PEM. `gateway.pem` in `gateway.data_dir` when not given.
+        pub cert: Option<PathBuf> = None, "./ropeway-data/gateway.pem";
+        /// Its private key, PEM. `gateway.key` in `gateway.data_dir` when not given.
+        pub key: Option<PathBuf> = None, "./ropeway-data/gateway.key";
+        /// Early data accepted on TCP before the handshake ends, in bytes; 0 turns it off.
+        pub early_data_bytes: u32 [between(0, 65_536)] = 16_384;
+        /// TLS sessions kept for resumption, TCP and QUIC each; a handshake makes two.
+        pub sessions_max: usize [between(1, 10_000_000)] = 65_536;
+    }
+}
+
+section! {
+    /// Whose tickets are accepted.
+    pub struct TicketsConfig {
+        /// Apps served. A ticket's audience must be the app that the device names, and be in this list.
+        pub apps: Vec<String> [such("a list of non-empty names without spaces", are_words)] = vec!["dev".to_owned()];
+        /// Difference of clocks allowed when the ticket's `exp` and `nbf` are checked.
+        pub leeway: Duration [between(Duration::ZERO, HOUR)] = secs(60);
+        /// The keys of the ticket issuers. Keep the old one beside the new one while its tickets last. Without any,
+        /// `ropeway up` makes a development key.
+        pub keys("key"): Vec<TicketKey> = Vec::new();
+    }
+}
+
+section! {
+    /// One key of a ticket issuer.
+    pub struct TicketKey {
+        /// The `kid` in the header of the tickets that this key signed. Must be given.
+        pub kid: String [such("a non-empty name without spaces", is_word)] = "issuer-1".to_owned();
+        /// The Ed25519 public key: a PEM file, or the 32 bytes in Base64. Must be given.
+        pub public_key: KeySource = KeySource::File(PathBuf::from("issuer-1.pem"));
+    }
+}
+
+section! {
+    /// The admin API.
+    pub struct AdminConfig {
+        /// TCP address of the admin API. It speaks plain HTTP: keep it on loopback or on a network of your own.
+        pub listen: SocketAddr = loopback(7480);
+        /// File that holds the bearer token. `admin.token` in `gateway.data_dir` when not given; made on first start.
+        pub token_file: Option<PathBuf> = None, "./ropeway-data/admin.token";
+    }
+}
+
+section! {
+    /// One service behind the gateway.
+    pub struct RouteConfig {
+        /// Host of the requests, without a port; "*" for every host.
+        pub host: String [such(r#"a lower-case host name, or "*""#, is_host_or_any)] = "*".to_owned();
+        /// Start of the path of the requests. "/api" takes "/api" and "/api/x", not "/apix".
+        pub path_prefix: String [such(r#"a path that starts with "/""#, is_path_prefix)] = "/".to_owned();
+        /// Where the requests go: http://HOST:PORT, https://HOST:PORT, h2c://HOST:PORT (HTTP/2 without TLS),
+        /// builtin:demo or builtin:echo. Must be given.
+        pub upstream: Upstream = Upstream::Builtin(Builtin::Demo);
+        /// Time for the connection to the upstream.
+        pub connect_timeout: Duration [between(MILLISECOND, HOUR)] = secs(3);
+        /// Time from the sent request to the head of its answer.
+        pub first_byte_timeout: Duration [between(MILLISECOND, HOUR)] = secs(30);
+        /// Time without a byte of the body, in either direction.
+        pub idle_timeout: Duration [between(MILLISECOND, DAY)] = secs(60);
+        /// Largest body of a request, in bytes. Bodies are passed on as they come, never held whole.
+        pub body_bytes_max: u64 [between(1, 1 << 50)] = 1 << 30;
+        /// Requests in flight at once on this route; further ones are refused with 503.
+        pub in_flight_max: usize [between(1, 1_000_000)] = 1_024;
+        /// Also served over plain HTTP, readable and changeable by everyone on the way.
+        pub plain_http: bool = false;
+        /// The upstream sees the Host of the request, not its own.
+        pub preserve_host: bool = true;
+        /// The upstream sees the path without `path_prefix`.
+        pub strip_prefix: bool = false;
+    }
+}
+
+section! {
+    /// Messages pushed to devices.
+    pub struct PushConfig {
+        /// Messages kept for one session until the device acknowledges them.
+        pub session_messages_max: usize [between(1, 1_000_000)] = 1_000;
+        /// Bytes of such messages; whichever limit comes first, the oldest go and the device is told of the gap.
+        pub session_bytes_max: usize [between(KIB, 256 * MIB)] = MIB;
+        /// Largest payload of one message, in bytes. With 4096 bytes for its envelope it must fit in one frame.
+        pub payload_bytes_max: usize [between(1, 16 * MIB)] = 60 * KIB;
+        /// Messages whose state `GET /v1/push/ID` still knows.
+        pub statuses_max: usize [between(1, 10_000_000)] = 100_000;
+    }
+}
+
+section! {
+    /// What the process writes to its standard error.
+    pub struct LogConfig {
+        /// `text` for people, `json` for programs.
+        pub format: LogFormat = LogFormat::Text;
+        /// A level (off, error, warn, info, debug, trace), or several by module: "info,ropeway_gateway=debug".
+        /// Addresses of devices appear from debug on.
+        pub filter: String [such(r#"levels such as "info,ropeway_gateway=debug""#, is_filter)] = "info".to_owned();
+    }
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// One readable line.
+    #[default]
+    Text,
+}
+
+impl Config {
+    /// Gives the file of the certificate chain.
+    #[must_use]
+    pub fn cert_path(&self) -> PathBuf {
+        self.tls.cert.clone().unwrap_or_else(|| self.gateway.data_dir.join("gateway.pem"))
+    }
+
+    /// Gives the file of the certificate's private key.
+    #[must_use]
+    pub fn key_path(&self) -> PathBuf {
+        self.tls.key.clone().unwrap_or_else(|| self.gateway.data_dir.join("gateway.key"))
+    }
+
+    /// Gives the file of the admin API's bearer token.
+    #[must_use]
+    pub fn admin_token_path(&self) -> PathBuf {
+        self.admin.token_file.clone().unwrap_or_else(|| self.gateway.data_dir.join("admin.token"))
+    }
+
+    /// Adds a route, in place of one for the same host and path prefix.
+    pub fn set_route(&mut self, route: RouteConfig) {
+        match self.routes.iter_mut().find(|known| known.same_place(&route)) {
+            Some(known) => *known = route,
+            None => self.routes.push(route),
+        }
+    }
+
+    /// Names the keys whose values differ, as `section.key`.
+    #[must_use]
+    pub fn changed_keys(&self, other: &Self) -> Vec<String> {
+        let mut changed = Vec::new();
+        self.changes(other, "", &mut changed);
+        changed
+    }
+}
+
+impl RouteConfig {
+    /// Creates the route of a whole host, with defaults for the rest.
+    #[must_use]
+    pub fn new(host: &str, upstream: Upstream) -> Self {
+        Self { host: host.to_owned(), upstream, ..Self::default() }
+    }
+
+    /// Says whether both routes claim the same requests.
+    #[must_use]
+    pub fn same_place(&self, other: &Self) -> bool {
+        self.host == other.host && self.path_prefix == other.path_prefix
+    }
+}
+
+fn are_words(words: &[String]) -> bool {
+    !words.is_empty() && words.iter().all(|word| is_word(word))
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+const KIB: usize = 1_024;
+const MIB: usize = 1_024 * KIB;

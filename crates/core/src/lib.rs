@@ -5,6 +5,7 @@
 //! `poll_timeout()` and `poll_output()`. The owner makes one call that changes the machine, then drains its outputs.
 
 pub mod carrier;
+pub mod connect;
 pub mod time;
 pub mod wire;
 

@@ -1,0 +1,63 @@
+//! How a client gets a link: which addresses it knows, which it tries first, and when it tries again.
+//!
+//! Data runs one way. [`candidate::merge`] puts the sources of addresses together, [`candidate::rank`] orders them by
+//! what the [`Records`] of this network say, a [`Race`] opens them one after the other and reports a score for each,
+//! [`Records::observe`] learns from the score. [`Reconnect`] says when the next race is due.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ropeway_core::{
+//!     CarrierKind, Time,
+//!     connect::{Candidate, Race, RaceConfig, RaceOutput, Records, Source, candidate},
+//! };
+//!
+//! let now = Time::ZERO;
+//! let mut records = Records::new();
+//! let address = "192.0.2.1:443".parse().unwrap();
+//! let known = candidate::merge([(Candidate { address, carrier: CarrierKind::Tls }, Source::Config)]);
+//! let mut race = Race::new(RaceConfig::default(), candidate::rank(&known, &records, 1, now), now);
+//!
+//! let Some(RaceOutput::Start { attempt, candidate }) = race.poll_output() else { panic!("the first starts at once") };
+//! assert_eq!(candidate.address, address);
+//!
+//! let now = now + Duration::from_millis(60);
+//! race.handle_connected(attempt, Duration::from_millis(20), now);
+//! while let Some(output) = race.poll_output() {
+//!     match output {
+//!         RaceOutput::Scored { candidate, score } => records.observe(candidate, score, now),
+//!         RaceOutput::Won { attempt: winner } => assert_eq!(winner, attempt),
+//!         RaceOutput::Abandon { .. } | RaceOutput::KeepSpare { .. } => {}
+//!         RaceOutput::Lost(_) | RaceOutput::Start { .. } => panic!("the race is won"),
+//!     }
+//! }
+//! assert_eq!(records.learned_carrier(now), Some(CarrierKind::Tls));
+//! ```
+
+use std::time::Duration;
+
+use rand_core::Rng;
+use rand_pcg::Pcg32;
+
+pub mod backoff;
+pub mod candidate;
+pub mod race;
+pub mod record;
+
+pub use backoff::{LostReason, Reconnect, ReconnectConfig, ReconnectOutput};
+pub use candidate::{Candidate, KnownCandidate, RankedCandidate, Source};
+pub use race::{
+    AbandonReason, AttemptId, AttemptOutcome, AttemptReport, FailReason, Race, RaceConfig, RaceError, RaceOutput,
+};
+pub use record::{Record, Records, Score};
+
+/// Draws a number below `end`, which must not be zero, evenly.
+fn below(rng: &mut Pcg32, end: u64) -> u64 {
+    let product = u128::from(rng.next_u64()) * u128::from(end);
+    u64::try_from(product >> 64).expect("the upper half of a product of two 64-bit numbers fits 64 bits")
+}
+
+/// Draws a duration from zero to `window`, evenly.
+fn within(rng: &mut Pcg32, window: Duration) -> Duration {
+    let nanos = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX - 1);
+    Duration::from_nanos(below(rng, nanos.saturating_add(1)))
+}

@@ -1,0 +1,372 @@
+//! The race: attempts at several candidates, started one after the other, won by the first finished handshake.
+
+mod config;
+mod output;
+
+use std::{collections::VecDeque, net::SocketAddr, time::Duration};
+
+pub use self::{
+    config::RaceConfig,
+    output::{AbandonReason, AttemptId, AttemptOutcome, AttemptReport, FailReason, RaceError, RaceOutput, Timer},
+};
+use super::{Candidate, RankedCandidate, Score};
+use crate::Time;
+
+/// One race for a link.
+///
+/// The next candidate starts when the stagger ends, or at once when an address has failed. After
+/// [`RaceOutput::Won`] the attempts still under way run on to be scored, and the first that finishes becomes the
+/// spare; the owner drives the race until [`Race::is_finished`], or drops it with them.
+///
+/// It draws no random numbers: the chance is in the order of its candidates.
+#[derive(Clone, Debug)]
+pub struct Race {
+    config: RaceConfig,
+    began: Time,
+    phase: Phase,
+    /// Candidates not started yet.
+    pending: VecDeque<RankedCandidate>,
+    /// Every attempt so far, at most `config.attempts_max`; the index is the attempt's number.
+    attempts: Vec<Attempt>,
+    /// When the stagger of the last start ends.
+    next_start: Time,
+    /// Whether an attempt has shown that this device has a network at all.
+    has_network: bool,
+    /// Candidates this device had no route to, until it is known to have a network.
+    unreachable: Vec<Candidate>,
+    /// At most four for each attempt and one for the race.
+    outputs: VecDeque<RaceOutput>,
+}
+
+impl Race {
+    /// Begins a race over candidates in their order; the first outputs are there at once.
+    #[must_use]
+    pub fn new(config: RaceConfig, candidates: Vec<RankedCandidate>, now: Time) -> Self {
+        let mut race = Self {
+            config,
+            began: now,
+            phase: Phase::Running,
+            pending: candidates.into(),
+            attempts: Vec::new(),
+            next_start: now,
+            has_network: false,
+            unreachable: Vec::new(),
+            outputs: VecDeque::new(),
+        };
+        race.go_on(now);
+        race
+    }
+
+    /// Takes in that an attempt finished its whole handshake: TLS or QUIC and the link's.
+    ///
+    /// `rtt` is a sample of the path's round-trip time. Attempts that are unknown or over are ignored.
+    pub fn handle_connected(&mut self, attempt: AttemptId, rtt: Duration, now: Time) {
+        let Some(candidate) = self.finish(attempt, End::Connected, now) else { return };
+        self.show_network();
+        let won = self.phase == Phase::Running;
+        self.outputs.push_back(RaceOutput::Scored { candidate, score: Score::Success { rtt, won } });
+        match self.phase {
+            Phase::Running => {
+                self.phase = Phase::Won { has_spare: false };
+                self.pending.clear();
+                self.outputs.push_back(RaceOutput::Won { attempt });
+            }
+            Phase::Won { has_spare: false } => {
+                self.phase = Phase::Won { has_spare: true };
+                self.outputs.push_back(RaceOutput::KeepSpare { attempt });
+            }
+            Phase::Won { has_spare: true } => {
+                self.outputs.push_back(RaceOutput::Abandon { attempt, why: AbandonReason::SpareHeld });
+            }
+            Phase::Lost => unreachable!("a lost race has no attempt left to finish"),
+        }
+    }
+
+    /// Takes in that an attempt failed. Attempts that are unknown or over are ignored.
+    pub fn handle_failed(&mut self, attempt: AttemptId, reason: FailReason, now: Time) {
+        let Some(candidate) = self.finish(attempt, End::Failed(reason), now) else { return };
+        self.score_failure(candidate, reason);
+        self.hurry_unless_running(candidate.address, now);
+        self.go_on(now);
+    }
+
+    /// Starts one more attempt now, because someone waits: the next candidate, or once all have started, the one that
+    /// has been silent longest, again.
+    ///
+    /// The bounds of the race hold; where they leave no room, nothing happens.
+    pub fn handle_hurry(&mut self, now: Time) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        if self.pending.is_empty() {
+            let silent = self.attempts.iter().find(|attempt| {
+                let again = self.attempts.iter().filter(|other| other.ranked.candidate == attempt.ranked.candidate);
+                attempt.is_running() && !attempt.holds_slot(now) && again.count() == 1
+            });
+            self.pending.extend(silent.map(|attempt| RankedCandidate { with_previous: false, ..attempt.ranked }));
+        }
+        self.next_start = now;
+        self.go_on(now);
+    }
+
+    /// Takes in that time has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        for index in 0..self.attempts.len() {
+            if self.attempts[index].is_running() && self.attempts[index].times_out_at <= now {
+                self.time_out(index, now);
+            }
+        }
+        if self.phase == Phase::Running && self.ends_at() <= now {
+            self.pass_deadline(now);
+        }
+        self.go_on(now);
+    }
+
+    /// Returns when the race next wants [`Race::handle_timeout`], and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, Timer)> {
+        let running = self.attempts.iter().filter(|attempt| attempt.is_running());
+        let attempt = running.map(|attempt| (attempt.times_out_at, Timer::Attempt)).min();
+        if self.phase != Phase::Running {
+            return attempt;
+        }
+        [attempt, Some((self.ends_at(), Timer::Deadline)), self.next_start()].into_iter().flatten().min()
+    }
+
+    /// Returns the next thing the owner has to do.
+    pub fn poll_output(&mut self) -> Option<RaceOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns whether the race is decided and no attempt is under way any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.phase != Phase::Running && !self.attempts.iter().any(Attempt::is_running)
+    }
+
+    /// Returns how many addresses hold a slot.
+    #[must_use]
+    pub fn in_flight(&self, now: Time) -> usize {
+        let holders = self.attempts.iter().enumerate().filter(|(index, attempt)| {
+            let address = attempt.address();
+            attempt.holds_slot(now)
+                && !self.attempts[..*index].iter().any(|other| other.address() == address && other.holds_slot(now))
+        });
+        holders.count()
+    }
+
+    fn ends_at(&self) -> Time {
+        self.began + self.config.deadline
+    }
+
+    /// Starts what may start now, and ends the race if nothing is left.
+    fn go_on(&mut self, now: Time) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.drop_beyond_bounds();
+        if self.next_start <= now && !self.pending.is_empty() && self.has_slot_for_next(now) {
+            self.start_next(now);
+            self.drop_beyond_bounds();
+        }
+        if self.pending.is_empty() && !self.attempts.iter().any(Attempt::is_running) {
+            let attempts = self.reports(now);
+            let error = if attempts.is_empty() { RaceError::NoCandidate } else { RaceError::AllFailed { attempts } };
+            self.lose(error);
+        }
+    }
+
+    /// Drops pending candidates that the bounds on addresses and attempts keep from ever starting.
+    fn drop_beyond_bounds(&mut self) {
+        if self.attempts.len() >= self.config.attempts_max {
+            self.pending.clear();
+        }
+        if self.addresses_started() >= self.config.addresses_max {
+            let attempts = &self.attempts;
+            let is_started = |address| attempts.iter().any(|attempt| attempt.address() == address);
+            self.pending.retain(|ranked| is_started(ranked.candidate.address));
+        }
+        if self.config.in_flight_max == 0 {
+            self.pending.clear();
+        }
+    }
+
+    fn addresses_started(&self) -> usize {
+        let first_of_its_address = |(index, attempt): &(usize, &Attempt)| {
+            !self.attempts[..*index].iter().any(|other| other.address() == attempt.address())
+        };
+        self.attempts.iter().enumerate().filter(first_of_its_address).count()
+    }
+
+    fn has_slot_for_next(&self, now: Time) -> bool {
+        let next = self.pending.front().map(|ranked| ranked.candidate.address);
+        let holds = self.attempts.iter().any(|attempt| Some(attempt.address()) == next && attempt.holds_slot(now));
+        holds || self.in_flight(now) < self.config.in_flight_max
+    }
+
+    /// Starts the next candidate and those that start together with it.
+    fn start_next(&mut self, now: Time) {
+        let Some(first) = self.pending.pop_front() else { return };
+        let address = first.candidate.address;
+        let mut stagger = self.start(first, now);
+        while self.attempts.len() < self.config.attempts_max
+            && let Some(ranked) =
+                self.pending.pop_front_if(|ranked| ranked.with_previous && ranked.candidate.address == address)
+        {
+            stagger = stagger.max(self.start(ranked, now));
+        }
+        self.next_start = now + stagger;
+    }
+
+    fn start(&mut self, ranked: RankedCandidate, now: Time) -> Duration {
+        let number = u32::try_from(self.attempts.len()).expect("attempts are few");
+        self.attempts.push(Attempt {
+            ranked,
+            started: now,
+            slot_ends_at: now + self.config.slot_life(ranked.srtt),
+            times_out_at: now + self.config.attempt_timeout,
+            end: None,
+        });
+        self.outputs.push_back(RaceOutput::Start { attempt: AttemptId(number), candidate: ranked.candidate });
+        self.config.stagger(ranked.srtt)
+    }
+
+    /// Returns when the next candidate can start: when the stagger has ended and a slot is free.
+    fn next_start(&self) -> Option<(Time, Timer)> {
+        self.pending.front()?;
+        if self.has_slot_for_next(self.next_start) {
+            return Some((self.next_start, Timer::Stagger));
+        }
+        // An address may hold its slot by several attempts, so not every end of one frees a slot.
+        let running = self.attempts.iter().filter(|attempt| attempt.is_running());
+        let frees_slot = |at: &Time| *at > self.next_start && self.has_slot_for_next(*at);
+        running.map(|attempt| attempt.slot_ends_at).filter(frees_slot).min().map(|at| (at, Timer::Slot))
+    }
+
+    /// Marks a running attempt as ended and returns its candidate.
+    fn finish(&mut self, attempt: AttemptId, end: End, now: Time) -> Option<Candidate> {
+        let attempt = self.attempts.get_mut(usize::try_from(attempt.0).ok()?)?;
+        if !attempt.is_running() {
+            return None;
+        }
+        attempt.end = Some((end, now));
+        Some(attempt.ranked.candidate)
+    }
+
+    fn time_out(&mut self, index: usize, now: Time) {
+        let attempt = AttemptId(u32::try_from(index).expect("attempts are few"));
+        let Some(candidate) = self.finish(attempt, End::Failed(FailReason::TimedOut), now) else { return };
+        self.score_failure(candidate, FailReason::TimedOut);
+        self.outputs.push_back(RaceOutput::Abandon { attempt, why: AbandonReason::TimedOut });
+        self.hurry_unless_running(candidate.address, now);
+    }
+
+    /// Lets the next candidate start at once, unless another carrier of the address that failed is under way.
+    fn hurry_unless_running(&mut self, address: SocketAddr, now: Time) {
+        if !self.attempts.iter().any(|attempt| attempt.is_running() && attempt.address() == address) {
+            self.next_start = self.next_start.min(now);
+        }
+    }
+
+    fn pass_deadline(&mut self, now: Time) {
+        let attempts = self.reports(now);
+        for index in 0..self.attempts.len() {
+            let attempt = AttemptId(u32::try_from(index).expect("attempts are few"));
+            let was_silent = !self.attempts[index].holds_slot(now);
+            let Some(candidate) = self.finish(attempt, End::Unfinished, now) else { continue };
+            if was_silent {
+                self.score_failure(candidate, FailReason::TimedOut);
+            }
+            self.outputs.push_back(RaceOutput::Abandon { attempt, why: AbandonReason::Deadline });
+        }
+        self.lose(RaceError::Deadline { attempts });
+    }
+
+    fn lose(&mut self, error: RaceError) {
+        self.phase = Phase::Lost;
+        self.pending.clear();
+        self.outputs.push_back(RaceOutput::Lost(error));
+    }
+
+    fn reports(&self, now: Time) -> Vec<AttemptReport> {
+        let report = |attempt: &Attempt| {
+            let (outcome, ended) = match attempt.end {
+                Some((End::Failed(reason), ended)) => (AttemptOutcome::Failed(reason), ended),
+                Some((End::Connected | End::Unfinished, _)) | None => (AttemptOutcome::Unfinished, now),
+            };
+            AttemptReport {
+                candidate: attempt.ranked.candidate,
+                outcome,
+                started_after: attempt.started.since(self.began),
+                took: ended.since(attempt.started),
+            }
+        };
+        self.attempts.iter().map(report).collect()
+    }
+
+    /// Scores a failure, as far as it says something about the candidate.
+    ///
+    /// A device without any network has no route to all of them, which is not theirs to pay for: such a failure counts
+    /// only once another attempt has shown that there is a network.
+    fn score_failure(&mut self, candidate: Candidate, reason: FailReason) {
+        let failure = RaceOutput::Scored { candidate, score: Score::Failure(reason) };
+        match reason {
+            FailReason::Closed | FailReason::Handshake | FailReason::Refused => {
+                self.show_network();
+                self.outputs.push_back(failure);
+            }
+            FailReason::Rejected => self.show_network(),
+            FailReason::TimedOut => self.outputs.push_back(failure),
+            FailReason::Unreachable if self.has_network => self.outputs.push_back(failure),
+            FailReason::Unreachable => self.unreachable.push(candidate),
+        }
+    }
+
+    fn show_network(&mut self) {
+        self.has_network = true;
+        for candidate in self.unreachable.drain(..) {
+            let score = Score::Failure(FailReason::Unreachable);
+            self.outputs.push_back(RaceOutput::Scored { candidate, score });
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Lost,
+    Running,
+    Won { has_spare: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    ranked: RankedCandidate,
+    started: Time,
+    slot_ends_at: Time,
+    times_out_at: Time,
+    end: Option<(End, Time)>,
+}
+
+impl Attempt {
+    const fn address(&self) -> SocketAddr {
+        self.ranked.candidate.address
+    }
+
+    const fn is_running(&self) -> bool {
+        self.end.is_none()
+    }
+
+    fn holds_slot(&self, now: Time) -> bool {
+        self.is_running() && now < self.slot_ends_at
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Connected,
+    Failed(FailReason),
+    Unfinished,
+}
+
+#[cfg(test)]
+mod tests;

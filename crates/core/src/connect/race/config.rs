@@ -1,0 +1,66 @@
+//! The constants of a race.
+
+use std::time::Duration;
+
+/// How a race paces and bounds its attempts. Every field is configurable; see `docs/decisions/0002-race-constants.md`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RaceConfig {
+    /// Addresses a race tries. 5 addresses; Mars `complexconnect.cc`.
+    pub addresses_max: usize,
+    /// How long one attempt may take, up to its finished handshake. 10 s; Mars `complexconnect.cc`.
+    pub attempt_timeout: Duration,
+    /// Attempts a race makes, over all addresses and carriers. 10 attempts: 5 addresses with two carriers each.
+    pub attempts_max: usize,
+    /// How long a race may take until it is won. 30 s: at the longest stagger, 4 s, the fifth address starts at 16 s
+    /// and has its 10 s; and a waiting request is reconnected for as long.
+    pub deadline: Duration,
+    /// Addresses in flight at once, counted as addresses, not as carriers. 3 addresses; Mars `complexconnect.cc`.
+    pub in_flight_max: usize,
+    /// The longest stagger. 2 s; RFC 8305 section 8. POLICY raises it to 4 s on 2G, WeChat's published interval.
+    pub stagger_max: Duration,
+    /// The shortest stagger. 100 ms; RFC 8305 section 8.
+    pub stagger_min: Duration,
+    /// The stagger after a candidate without a record. 250 ms; RFC 8305 section 8.
+    pub stagger_unknown: Duration,
+}
+
+impl RaceConfig {
+    /// Returns how long to wait after the start of a candidate with this record before the next may start.
+    #[must_use]
+    pub fn stagger(&self, srtt: Option<Duration>) -> Duration {
+        let wanted = srtt.map_or(self.stagger_unknown, |srtt| srtt.saturating_mul(STAGGER_RTTS));
+        wanted.max(self.stagger_min).min(self.stagger_max)
+    }
+
+    /// Returns how long an attempt at a candidate with this record keeps its slot.
+    #[must_use]
+    pub fn slot_life(&self, srtt: Option<Duration>) -> Duration {
+        let staggers = self.stagger(srtt).saturating_mul(SLOT_STAGGERS);
+        staggers.max(srtt.unwrap_or_default().saturating_mul(SLOT_RTTS))
+    }
+}
+
+impl Default for RaceConfig {
+    fn default() -> Self {
+        Self {
+            addresses_max: 5,
+            attempt_timeout: Duration::from_secs(10),
+            attempts_max: 10,
+            deadline: Duration::from_secs(30),
+            in_flight_max: 3,
+            stagger_max: Duration::from_secs(2),
+            stagger_min: Duration::from_millis(100),
+            stagger_unknown: Duration::from_millis(250),
+        }
+    }
+}
+
+/// Round trips the stagger waits for. 4 round trips: TCP, TLS 1.3 and the link's handshake take three, one to spare.
+const STAGGER_RTTS: u32 = 4;
+
+/// Staggers after which an attempt gives up its slot. 2 staggers; our choice: a blackholed address must not hold back
+/// the fourth one, as it does for seconds in Mars (15 s measured).
+const SLOT_STAGGERS: u32 = 2;
+
+/// Round trips before which no attempt gives up its slot, however short the stagger's cap. 3 round trips, a handshake.
+const SLOT_RTTS: u32 = 3;

@@ -1,3 +1,4 @@
 //! The access gateway.
 
 pub mod config;
+pub mod tickets;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::read::{Node, Reader};
 use super::section::{Key, Rule, Setting, Shape, any, between, joined, section, such};
 use super::upstream::{Builtin, KeySource, Upstream};
-use super::value::{is_filter, is_host, is_host_or_any, is_path_prefix, is_word};
+use super::value::{is_filter, is_host, is_host_pattern, is_path_prefix, is_word};
 
 section! {
     /// The whole configuration of a Ropeway process.
@@ -20,8 +20,9 @@ section! {
         pub tickets: TicketsConfig = TicketsConfig::default();
         /// The admin API: push, health and metrics.
         pub admin: AdminConfig = AdminConfig::default();
-        /// The services behind the gateway, one `[[route]]` each. The longest matching `path_prefix` of the request's
-        /// host wins; a host named in full wins over "*". Without any route nothing is served.
+        /// The services behind the gateway, one `[[route]]` each. A host named in full wins over "*.HOST", the longest
+        /// of those over "*"; among the routes of one host the longest matching `path_prefix` wins. Without any route
+        /// nothing is served.
         pub routes("route"): Vec<RouteConfig> = Vec::new();
         /// Messages pushed to devices.
         pub push: PushConfig = PushConfig::default();
@@ -122,8 +123,8 @@ section! {
 section! {
     /// One service behind the gateway.
     pub struct RouteConfig {
-        /// Host of the requests, without a port; "*" for every host.
-        pub host: String [such(r#"a lower-case host name, or "*""#, is_host_or_any)] = "*".to_owned();
+        /// Host of the requests, without a port; "*.HOST" for all names below one, "*" for every host.
+        pub host: String [such(r#"a lower-case host name, "*.HOST" or "*""#, is_host_pattern)] = "*".to_owned();
         /// Start of the path of the requests. "/api" takes "/api" and "/api/x", not "/apix".
         pub path_prefix: String [such(r#"a path that starts with "/""#, is_path_prefix)] = "/".to_owned();
         /// Where the requests go: http://HOST:PORT, https://HOST:PORT, h2c://HOST:PORT (HTTP/2 without TLS),

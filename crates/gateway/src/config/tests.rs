@@ -305,6 +305,22 @@ fn an_upstream_says_how_to_reach_a_service() {
 }
 
 #[test]
+fn a_route_takes_a_host_the_names_below_one_or_every_host() {
+    let read = |host: &str| {
+        let text = format!("[[route]]\nhost = \"{host}\"\nupstream = \"builtin:demo\"");
+        Config::parse(&text, Path::new("")).is_ok()
+    };
+    for host in ["*", "*.test", "api.test", "localhost", "10.0.0.1", "[::1]", "_x.a-b.test"] {
+        assert!(read(host), "{host}");
+    }
+    for host in
+        ["", "*.", "*.*", "a.*", "**", "API.test", "a..b", ".a", "-a", "a:80", "::1", "*.[::1]", "http://a", "a b"]
+    {
+        assert!(!read(host), "{host}");
+    }
+}
+
+#[test]
 fn a_route_of_the_command_line_takes_the_place_of_one_in_the_file() {
     let mut config = parse("[[route]]\nhost = \"a\"\nupstream = \"http://old\"\n");
     config.set_route(RouteConfig::new("a", "http://new".parse().unwrap()));

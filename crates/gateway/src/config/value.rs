@@ -174,9 +174,12 @@ pub(super) fn is_host(host: &str) -> bool {
     }
 }
 
-/// Says whether this is a host, or the sign for every host.
-pub(super) fn is_host_or_any(host: &str) -> bool {
-    host == "*" || is_host(host)
+/// Says whether this is a host, all names below one, or the sign for every host.
+pub(super) fn is_host_pattern(host: &str) -> bool {
+    match host.strip_prefix("*.") {
+        Some(parent) => !parent.starts_with('[') && is_host(parent),
+        None => host == "*" || is_host(host),
+    }
 }
 
 /// Says whether requests can have a path that starts like this.

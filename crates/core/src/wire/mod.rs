@@ -1,5 +1,6 @@
 //! Link protocol version 1 on the wire: varints, frames, control payloads. The prose is in `docs/protocol/`.
 
+pub mod fields;
 pub mod frame;
 pub mod message;
 pub mod varint;

@@ -34,7 +34,7 @@ pub fn write(value: u64, out: &mut impl BufMut) {
     }
 }
 
-/// Returns how many bytes [`write`] takes for `value`: 1, 2, 4 or 8.
+/// Returns how many bytes [`write()`] takes for `value`: 1, 2, 4 or 8.
 #[must_use]
 pub const fn length(value: u64) -> usize {
     match value {

@@ -6,6 +6,8 @@
 
 pub mod carrier;
 pub mod connect;
+pub mod heartbeat;
+pub mod session;
 pub mod time;
 pub mod wire;
 

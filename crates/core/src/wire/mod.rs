@@ -6,6 +6,7 @@ pub mod message;
 pub mod varint;
 
 pub use frame::{Decoder, Flags, Frame, FrameError, FrameRef, Kind};
+pub use varint::VARINT_MAX;
 
 /// ALPN name of the link over TLS and QUIC.
 pub const ALPN: &[u8] = b"ropeway/1";

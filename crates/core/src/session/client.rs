@@ -1,0 +1,346 @@
+//! The client's end of a session.
+
+use std::{collections::VecDeque, time::Duration};
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::{
+    Inbox, LinkError, Machine, Mux, MuxConfig, PeerLimits, PushMessage, Received, Role,
+    accept::{HELLO_CONTEXT, PROOF_CONTEXT, signed_input},
+};
+use crate::{
+    Time,
+    heartbeat::{Due, Heartbeat},
+    wire::{
+        Frame, FrameRef, Kind, VARINT_MAX,
+        message::{Ack, Drain, Hello, NetworkKind, Proof, Push, Refuse, RefuseCode, SignedHello, Topics, Welcome},
+    },
+};
+
+/// Who the client is, the same for every link.
+#[derive(Clone, Debug, Default)]
+pub struct ClientConfig {
+    /// Name of the app: the audience of the ticket.
+    pub app: String,
+    /// Id of the device.
+    pub device: String,
+    /// Version of the library.
+    pub sdk: String,
+    /// Operating system.
+    pub platform: String,
+    /// Bounds of the exchanges.
+    pub mux: MuxConfig,
+}
+
+/// What a HELLO says that differs from link to link.
+#[derive(Clone, Debug)]
+pub struct HelloFacts {
+    /// The ticket.
+    pub ticket: String,
+    /// Name of the gateway, as its certificate carries it.
+    pub gateway: String,
+    /// The network the link runs over.
+    pub network: NetworkKind,
+    /// The device's clock, milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+    /// 16 random bytes.
+    pub nonce: [u8; 16],
+    /// W3C trace parent, or empty.
+    pub trace_parent: String,
+    /// Frames arrive in the order they are sent (`tls`, `ws`).
+    pub ordered: bool,
+    /// Time between two heartbeats on this carrier.
+    pub heartbeat: Duration,
+}
+
+/// Where the link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientPhase {
+    /// HELLO went out.
+    Greeting,
+    /// No link.
+    Offline,
+    /// WELCOME arrived.
+    Open,
+}
+
+/// What the session tells the client.
+#[derive(Debug)]
+pub enum ClientEvent {
+    /// The gateway asks the client to move; the link closes after this time.
+    Draining {
+        /// Time until the gateway closes.
+        close_after: Duration,
+    },
+    /// Messages may have been lost.
+    Gap,
+    /// A message for the app.
+    Push {
+        /// The message.
+        message: PushMessage,
+        /// It was sent before; a crash may have hidden that it was shown.
+        redelivered: bool,
+    },
+    /// The gateway refused the link.
+    Refused {
+        /// The reason.
+        code: RefuseCode,
+        /// The reason, in words.
+        detail: String,
+        /// When to come back; zero leaves it to the client.
+        retry_after: Duration,
+    },
+    /// The link is open.
+    Welcome {
+        /// The session goes on.
+        resumed: bool,
+        /// Authorities the gateway routes.
+        hosts: Vec<String>,
+        /// Gateway's clock, milliseconds since the Unix epoch.
+        gateway_unix_ms: u64,
+    },
+}
+
+/// The client's end of a session: exchanges, inbox, topics, heartbeat, and the cookie of the last WELCOME.
+#[derive(Debug)]
+pub struct Client {
+    config: ClientConfig,
+    mux: Mux,
+    inbox: Inbox,
+    topics: Vec<String>,
+    resume: Bytes,
+    phase: ClientPhase,
+    greeting: VecDeque<Frame>,
+    link_credit: u32,
+    ordered: bool,
+    heartbeat: Heartbeat,
+    events: VecDeque<ClientEvent>,
+}
+
+impl Client {
+    /// Makes a session that has no link yet.
+    #[must_use]
+    pub fn new(config: ClientConfig, now: Time) -> Self {
+        Self {
+            mux: Mux::new(Role::Client, config.mux),
+            config,
+            inbox: Inbox::default(),
+            topics: Vec::new(),
+            resume: Bytes::new(),
+            phase: ClientPhase::Offline,
+            greeting: VecDeque::new(),
+            link_credit: 0,
+            ordered: true,
+            heartbeat: Heartbeat::new(Duration::MAX, now),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Begins a link: HELLO is the next output. `sign` signs with the device's key.
+    pub fn connect(&mut self, facts: HelloFacts, sign: &dyn Fn(&[u8]) -> [u8; 64], now: Time) {
+        self.link_credit = self.mux.link_credit();
+        self.ordered = facts.ordered;
+        self.heartbeat = Heartbeat::new(facts.heartbeat, now);
+        self.phase = ClientPhase::Greeting;
+        let hello = Hello {
+            ticket: facts.ticket,
+            app: self.config.app.clone(),
+            device: self.config.device.clone(),
+            sdk: self.config.sdk.clone(),
+            platform: self.config.platform.clone(),
+            network: facts.network.into(),
+            unit: String::new(),
+            unit_epoch: 0,
+            resume: self.resume.clone(),
+            push_sequence: self.inbox.shown(),
+            unanswered: self.mux.unanswered(),
+            list_epoch: 0,
+            trace_parent: facts.trace_parent,
+            time_ms: facts.unix_ms,
+            nonce: Bytes::copy_from_slice(&facts.nonce),
+            gateway: facts.gateway,
+            channel_credit: self.config.mux.channel_credit,
+            link_credit: self.link_credit,
+            frame_bytes_max: self.config.mux.payload_bytes_max,
+            topics: self.topics.clone(),
+        }
+        .encode_to_vec();
+        let signature = sign(&signed_input(HELLO_CONTEXT, &hello));
+        let signed = SignedHello { hello: hello.into(), signature: Bytes::copy_from_slice(&signature) };
+        self.greeting = VecDeque::from([Frame::control(Kind::Hello, &signed)]);
+    }
+
+    /// Proves that HELLO belongs to this connection: `binding` is the TLS exporter, or the challenge on `ws`.
+    pub fn prove(&mut self, binding: &[u8; 32], sign: &dyn Fn(&[u8]) -> [u8; 64]) {
+        let signature = Bytes::copy_from_slice(&sign(&signed_input(PROOF_CONTEXT, binding)));
+        self.greeting.push_back(Frame::control(Kind::Proof, &Proof { challenge: Bytes::new(), signature }));
+    }
+
+    /// Returns where the link is.
+    #[must_use]
+    pub const fn phase(&self) -> ClientPhase {
+        self.phase
+    }
+
+    /// Subscribes to a topic, now and on every later link.
+    pub fn subscribe(&mut self, topic: &str) {
+        if self.topics.len() < TOPICS_MAX && !self.topics.iter().any(|known| known == topic) {
+            self.topics.push(topic.into());
+            self.send_topics(Kind::Subscribe, topic);
+        }
+    }
+
+    /// Ends the subscription to a topic.
+    pub fn unsubscribe(&mut self, topic: &str) {
+        self.topics.retain(|known| known != topic);
+        self.send_topics(Kind::Unsubscribe, topic);
+    }
+
+    /// Says that the app took a message.
+    pub fn shown(&mut self, message_id: &str) {
+        self.inbox.show(message_id);
+        self.acknowledge();
+    }
+
+    /// Returns the next event.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+
+    fn send_topics(&mut self, kind: Kind, topic: &str) {
+        self.mux.send_control(Frame::control(kind, &Topics { topics: vec![topic.into()] }));
+    }
+
+    fn acknowledge(&mut self) {
+        if self.mux.is_attached()
+            && let Some(push_sequence) = self.inbox.poll_acknowledge()
+        {
+            self.mux.send_control(Frame::control(Kind::Ack, &Ack { push_sequence, fields: Vec::new() }));
+        }
+    }
+
+    fn handle_welcome(&mut self, welcome: Welcome, now: Time) {
+        let peer = PeerLimits {
+            channel_credit: welcome.channel_credit,
+            link_credit: welcome.link_credit,
+            payload_bytes_max: welcome.frame_bytes_max,
+        };
+        self.resume = welcome.resume;
+        self.phase = ClientPhase::Open;
+        self.mux.attach_client(self.ordered, peer, self.link_credit, &welcome.settled);
+        self.inbox.begin(welcome.push_sequence, welcome.resumed);
+        if welcome.gap {
+            self.events.push_back(ClientEvent::Gap);
+        }
+        let bounds = (millis(welcome.heartbeat_min_ms), millis(welcome.heartbeat_max_ms));
+        if !bounds.1.is_zero() {
+            self.heartbeat.set_interval(bounds.0, bounds.1);
+        }
+        self.heartbeat.handle_sent(now);
+        self.events.push_back(ClientEvent::Welcome {
+            resumed: welcome.resumed,
+            hosts: welcome.hosts,
+            gateway_unix_ms: welcome.time_ms,
+        });
+    }
+
+    fn handle_push(&mut self, push: Push) {
+        match self.inbox.receive(push.sequence, &push.message_id) {
+            Received::Duplicate => self.acknowledge(),
+            Received::Fresh { gap } => {
+                if gap {
+                    self.events.push_back(ClientEvent::Gap);
+                }
+                let message = PushMessage {
+                    id: push.message_id,
+                    topic: push.topic,
+                    content_type: push.content_type,
+                    payload: push.payload,
+                    time_ms: push.time_ms,
+                };
+                self.events.push_back(ClientEvent::Push { message, redelivered: push.redelivered });
+            }
+        }
+    }
+
+    fn handle_drain(&mut self, drain: &Drain) {
+        if drain.last_channel < VARINT_MAX {
+            self.mux.handle_last_channel(drain.last_channel);
+        }
+        self.events.push_back(ClientEvent::Draining { close_after: millis(drain.close_after_ms) });
+    }
+}
+
+impl Machine for Client {
+    fn handle_frame(&mut self, frame: FrameRef<'_>, now: Time) -> Result<(), LinkError> {
+        self.heartbeat.handle_received();
+        match (frame.kind, self.phase) {
+            (Kind::Refuse, ClientPhase::Greeting | ClientPhase::Open) => {
+                let refuse: Refuse = frame.message()?;
+                let (code, retry_after) = (refuse.code(), millis(refuse.retry_after_ms));
+                self.events.push_back(ClientEvent::Refused { code, detail: refuse.detail, retry_after });
+            }
+            (Kind::Welcome, ClientPhase::Greeting) => self.handle_welcome(frame.message()?, now),
+            (Kind::Ping, ClientPhase::Open) => self.mux.send_control(Frame { kind: Kind::Pong, ..frame.to_owned() }),
+            (Kind::Probe, ClientPhase::Open) => self.mux.send_control(frame.to_owned()),
+            (Kind::Pong, ClientPhase::Open) => {}
+            (Kind::Push, ClientPhase::Open) => self.handle_push(frame.message()?),
+            (Kind::Drain, ClientPhase::Open) => self.handle_drain(&frame.message()?),
+            // Later versions of the gateway may send these; this client has no use for them.
+            (Kind::Redirect | Kind::List | Kind::Policy, ClientPhase::Open) => {}
+            (
+                Kind::Response | Kind::Body | Kind::Trailers | Kind::Reset | Kind::Credit | Kind::Ack,
+                ClientPhase::Open,
+            ) => self.mux.handle_frame(frame)?,
+            (kind, _) => return Err(LinkError::Unexpected { kind }),
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Time) -> Result<(), LinkError> {
+        if self.phase != ClientPhase::Open {
+            return Ok(());
+        }
+        match self.heartbeat.handle_timeout(now) {
+            Due::Dead => return Err(LinkError::Silent),
+            Due::Nothing => {}
+            Due::Ping => self.mux.send_control(Frame {
+                kind: Kind::Ping,
+                flags: crate::wire::Flags::NONE,
+                channel: 0,
+                payload: Bytes::new(),
+            }),
+        }
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        (self.phase == ClientPhase::Open).then(|| self.heartbeat.poll_timeout())
+    }
+
+    fn poll_output(&mut self, now: Time) -> Option<Frame> {
+        let frame = self.greeting.pop_front().or_else(|| self.mux.poll_output(now));
+        if frame.is_some() {
+            self.heartbeat.handle_sent(now);
+        }
+        frame
+    }
+
+    fn handle_detached(&mut self, _now: Time) {
+        self.phase = ClientPhase::Offline;
+        self.greeting.clear();
+        self.mux.detach();
+    }
+
+    fn mux(&mut self) -> &mut Mux {
+        &mut self.mux
+    }
+}
+
+fn millis(millis: u32) -> Duration {
+    Duration::from_millis(u64::from(millis))
+}
+
+/// Topics a client may subscribe to, as many as HELLO may carry.
+const TOPICS_MAX: usize = 100;

@@ -1,0 +1,180 @@
+//! A new link takes over: both ends settle what the old one left.
+
+use super::{Closed, Decoder, Encoder, Fin, Link, Mode, Mux, PeerLimits, ResetCode, VecDeque};
+use crate::wire::{
+    frame::PAYLOAD_BYTES_MAX,
+    message::{Settled, Settlement, Unanswered},
+};
+
+impl Mux {
+    /// Lists the requests that were handed to a carrier and have no complete answer, for HELLO (client only).
+    #[must_use]
+    pub fn unanswered(&mut self) -> Vec<Unanswered> {
+        let window = u64::from(self.config.channel_credit);
+        let handed_off = self.channels.iter_mut().filter(|(_, exchange)| exchange.sending.head_sent);
+        handed_off
+            .map(|(channel, exchange)| {
+                exchange.receiving.grant_all(window);
+                Unanswered {
+                    channel: *channel,
+                    head_received: exchange.receiving.head,
+                    body_received: exchange.receiving.received,
+                    body_limit: exchange.receiving.limit,
+                }
+            })
+            .collect()
+    }
+
+    /// Returns the link credit to announce: what the peer may send while nothing that arrived before is taken.
+    #[must_use]
+    pub fn link_credit(&self) -> u32 {
+        let held = u32::try_from(self.unconsumed_bytes).unwrap_or(u32::MAX);
+        self.config.link_credit.saturating_sub(held)
+    }
+
+    /// Attaches a link at the gateway and answers for each request the client asks about. A session that is not resumed knows
+    /// nothing of them.
+    pub(in crate::session) fn attach_gateway(
+        &mut self,
+        ordered: bool,
+        peer: PeerLimits,
+        resumed: bool,
+        unanswered: &[Unanswered],
+    ) -> Vec<Settled> {
+        self.attach(ordered, peer, self.link_credit());
+        let unknown = |asked: &Unanswered| Settled { channel: asked.channel, ..Settled::default() };
+        let settled: Vec<Settled> =
+            unanswered.iter().map(|asked| if resumed { self.settle(asked) } else { unknown(asked) }).collect();
+        let unasked: Vec<u64> = self
+            .channels
+            .keys()
+            .filter(|channel| !settled.iter().any(|settled| settled.channel == **channel))
+            .copied()
+            .collect();
+        for channel in unasked {
+            let running = self.channels.get(&channel).is_some_and(|exchange| exchange.forget_at.is_none());
+            if running {
+                let detail = "the client no longer waits".into();
+                self.close(channel, Closed::Reset { code: ResetCode::Cancelled, detail });
+            } else {
+                self.remove(channel);
+            }
+        }
+        self.queue_all();
+        settled
+    }
+
+    /// Attaches a link at the client and acts on what the gateway settled. `link_credit` is what HELLO announced.
+    pub(in crate::session) fn attach_client(
+        &mut self,
+        ordered: bool,
+        peer: PeerLimits,
+        link_credit: u32,
+        settled: &[Settled],
+    ) {
+        self.attach(ordered, peer, link_credit);
+        let channels: Vec<u64> = self.channels.keys().copied().collect();
+        for channel in channels {
+            let Some(exchange) = self.channels.get_mut(&channel) else { continue };
+            if !exchange.sending.head_sent {
+                exchange.sending.limit = u64::from(peer.channel_credit);
+                continue;
+            }
+            let answer = settled.iter().find(|settled| settled.channel == channel);
+            match answer.map(|answer| (answer.state(), answer)) {
+                Some((Settlement::NeverSeen, _)) if exchange.sending.can_rewind(0) => {
+                    exchange.sending.head_sent = false;
+                    exchange.sending.limit = u64::from(peer.channel_credit);
+                    self.rewind(channel, 0);
+                }
+                Some((Settlement::NeverSeen, _)) => self.close(channel, Closed::NeverSeen),
+                Some((Settlement::Running | Settlement::Done, answer)) => {
+                    exchange.sending.limit = answer.body_limit;
+                    if exchange.sending.can_rewind(answer.body_received) {
+                        self.rewind(channel, answer.body_received);
+                    } else {
+                        self.close(channel, Closed::Unknown);
+                        self.send_reset(channel, ResetCode::Unreplayable, "part of the request is no longer kept");
+                    }
+                }
+                Some((Settlement::Unknown, _)) | None => self.close(channel, Closed::Unknown),
+            }
+        }
+        self.queue_all();
+    }
+
+    /// The link is gone; exchanges wait for the next.
+    pub fn detach(&mut self) {
+        self.link = None;
+        for exchange in self.channels.values_mut() {
+            exchange.sending.queued = false;
+        }
+        self.wake_blocked();
+    }
+
+    fn attach(&mut self, ordered: bool, mut peer: PeerLimits, link_credit: u32) {
+        // Every end takes frames of 64 KiB: a field block cannot be split.
+        peer.payload_bytes_max = peer.payload_bytes_max.max(PAYLOAD_BYTES_MAX as u32);
+        let mode = if ordered { Mode::Ordered } else { Mode::Unordered };
+        for exchange in self.channels.values_mut() {
+            exchange.sending.queued = false;
+        }
+        self.link = Some(Box::new(Link {
+            ordered,
+            peer,
+            send_credit: u64::from(peer.link_credit),
+            receive_credit: u64::from(link_credit),
+            encoder: Encoder::new(mode),
+            decoder: Decoder::new(),
+            control: VecDeque::new(),
+            heads: VecDeque::new(),
+            bodies: VecDeque::new(),
+        }));
+    }
+
+    fn settle(&mut self, asked: &Unanswered) -> Settled {
+        let mut settled = Settled { channel: asked.channel, ..Settled::default() };
+        let Some(exchange) = self.channels.get_mut(&asked.channel) else {
+            if self.seen.is_new(asked.channel) {
+                settled.set_state(Settlement::NeverSeen);
+            }
+            return settled;
+        };
+        let sending = &mut exchange.sending;
+        if !sending.can_rewind(asked.body_received) || (asked.head_received && sending.head.is_none()) {
+            let detail = "part of the answer is no longer kept".into();
+            self.close(asked.channel, Closed::Reset { code: ResetCode::Unreplayable, detail });
+            return settled;
+        }
+        sending.head_sent = asked.head_received;
+        sending.limit = asked.body_limit;
+        let done = matches!(sending.fin, Some(Fin::End(_)));
+        settled.set_state(if done { Settlement::Done } else { Settlement::Running });
+        settled.body_received = exchange.receiving.received;
+        exchange.receiving.grant_all(u64::from(self.config.channel_credit));
+        settled.body_limit = exchange.receiving.limit;
+        self.rewind(asked.channel, asked.body_received);
+        settled
+    }
+
+    fn rewind(&mut self, channel: u64, offset: u64) {
+        let Some(exchange) = self.channels.get_mut(&channel) else { return };
+        let before = exchange.sending.kept_bytes();
+        exchange.sending.rewind(offset);
+        let moved = before - exchange.sending.kept_bytes();
+        self.kept_bytes -= moved;
+        self.unsent_bytes += moved;
+        if exchange.forget_at.take().is_some() {
+            self.finished.retain(|finished| *finished != channel);
+        }
+    }
+
+    fn queue_all(&mut self) {
+        let channels: Vec<u64> = self.channels.keys().copied().collect();
+        for channel in channels {
+            self.queue(channel);
+            self.grant(channel);
+        }
+        self.wake_blocked();
+    }
+}

@@ -133,7 +133,10 @@ impl Mux {
 
     fn handle_reset(&mut self, frame: FrameRef<'_>) -> Result<(), LinkError> {
         let reset: Reset = frame.message()?;
-        if let Some(link) = self.link.as_mut() {
+        // A gateway resets what it decoded. A client's reset says nothing of the answer's head, which it acknowledges by itself.
+        if self.role == Role::Client
+            && let Some(link) = self.link.as_mut()
+        {
             link.encoder.acknowledge(frame.channel);
         }
         if self.expects(frame)? {

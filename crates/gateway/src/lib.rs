@@ -1,4 +1,9 @@
 //! The access gateway.
 
+pub mod builtin;
 pub mod config;
+pub mod metrics;
+pub mod proxy;
+pub mod route;
 pub mod tickets;
+pub mod upstream;

@@ -1,0 +1,198 @@
+//! What the gateway counts, with handles resolved before the hot path.
+
+mod registry;
+
+pub use self::registry::{Counter, Family, Gauge, GaugeHold, Histogram, Metric, SERIES_MAX};
+
+use http::StatusCode;
+
+/// Every metric family of the gateway.
+///
+/// Families look a series up under a lock; connections and routes keep the handles they
+/// need ([`Metrics::route`], [`Metrics::links`] …) and touch only atomics per packet.
+#[derive(Debug)]
+pub struct Metrics {
+    /// `ropeway_requests_total{route,status_class,via}`: answered requests.
+    requests: Family<Counter>,
+    /// `ropeway_request_errors_total{error}`: requests the gateway itself failed, by name.
+    request_errors: Family<Counter>,
+    request_duration: Family<Histogram>,
+    requests_in_flight: Family<Gauge>,
+    upstream_retries: Family<Counter>,
+    refusals: Family<Counter>,
+    links: Family<Gauge>,
+    frames: Family<Counter>,
+    pushes: Family<Counter>,
+    http_connections: Family<Counter>,
+    http_connections_open: Family<Gauge>,
+    tunnels: Family<Gauge>,
+}
+
+impl Metrics {
+    /// Makes the families, all empty.
+    pub fn new() -> Self {
+        Self {
+            requests: Family::new(
+                "ropeway_requests_total",
+                "Answered requests by route, status class and the way they came in.",
+                &["route", "status_class", "via"],
+            ),
+            request_errors: Family::new(
+                "ropeway_request_errors_total",
+                "Requests failed by the gateway or its upstream, by error name.",
+                &["error"],
+            ),
+            request_duration: Family::new(
+                "ropeway_request_duration_seconds",
+                "From the request's head to the end of the answer's body.",
+                &["route"],
+            ),
+            requests_in_flight: Family::new("ropeway_requests_in_flight", "Requests being served now.", &["route"]),
+            upstream_retries: Family::new(
+                "ropeway_upstream_retries_total",
+                "Safe requests sent again because a pooled connection had died.",
+                &["route"],
+            ),
+            refusals: Family::new("ropeway_refusals_total", "Bad input refused, by reason.", &["reason"]),
+            links: Family::new("ropeway_links", "Open links by carrier.", &["carrier"]),
+            frames: Family::new("ropeway_frames_total", "Link frames by direction.", &["direction"]),
+            pushes: Family::new("ropeway_pushes_total", "Pushes by outcome.", &["outcome"]),
+            http_connections: Family::new(
+                "ropeway_http_connections_total",
+                "Front door connections by protocol.",
+                &["protocol"],
+            ),
+            http_connections_open: Family::new(
+                "ropeway_http_connections_open",
+                "Front door connections open now, by protocol.",
+                &["protocol"],
+            ),
+            tunnels: Family::new("ropeway_tunnels", "Upgraded connections passed through to an upstream now.", &[]),
+        }
+    }
+
+    /// Returns the handles of one route; `label` is the route's name in the metrics.
+    pub fn route(&self, label: &str) -> RouteMetrics {
+        let by_class = |via| STATUS_CLASSES.map(|class| self.requests.with(&[label, class, via]));
+        RouteMetrics {
+            front: by_class("front"),
+            link: by_class("link"),
+            duration: self.request_duration.with(&[label]),
+            in_flight: self.requests_in_flight.with(&[label]),
+            retries: self.upstream_retries.with(&[label]),
+        }
+    }
+
+    /// Returns the counter of one request error name.
+    pub fn request_error(&self, error: &'static str) -> Counter {
+        self.request_errors.with(&[error])
+    }
+
+    /// Returns the counter of one reason for refusing bad input.
+    pub fn refusal(&self, reason: &'static str) -> Counter {
+        self.refusals.with(&[reason])
+    }
+
+    /// Returns the gauge of open links over one carrier.
+    pub fn links(&self, carrier: &'static str) -> Gauge {
+        self.links.with(&[carrier])
+    }
+
+    /// Returns the counter of frames in one direction, `in` or `out`.
+    pub fn frames(&self, direction: &'static str) -> Counter {
+        self.frames.with(&[direction])
+    }
+
+    /// Returns the counter of pushes with one outcome.
+    pub fn pushes(&self, outcome: &'static str) -> Counter {
+        self.pushes.with(&[outcome])
+    }
+
+    /// Returns the counter of front door connections of one protocol.
+    pub fn http_connections(&self, protocol: &'static str) -> Counter {
+        self.http_connections.with(&[protocol])
+    }
+
+    /// Returns the gauge of front door connections of one protocol.
+    pub fn http_connections_open(&self, protocol: &'static str) -> Gauge {
+        self.http_connections_open.with(&[protocol])
+    }
+
+    /// Returns the gauge of upgraded connections passed through.
+    pub fn tunnels(&self) -> Gauge {
+        self.tunnels.with(&[])
+    }
+
+    /// Writes every family in the Prometheus text format, version 0.0.4.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        self.requests.render(&mut out);
+        self.request_errors.render(&mut out);
+        self.request_duration.render(&mut out);
+        self.requests_in_flight.render(&mut out);
+        self.upstream_retries.render(&mut out);
+        self.refusals.render(&mut out);
+        self.links.render(&mut out);
+        self.frames.render(&mut out);
+        self.pushes.render(&mut out);
+        self.http_connections.render(&mut out);
+        self.http_connections_open.render(&mut out);
+        self.tunnels.render(&mut out);
+        out
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The handles one route counts with.
+#[derive(Clone, Debug)]
+pub struct RouteMetrics {
+    front: [Counter; STATUS_CLASSES.len()],
+    link: [Counter; STATUS_CLASSES.len()],
+    /// Time from the request's head to the end of the answer's body.
+    pub duration: Histogram,
+    /// Requests being served now.
+    pub in_flight: Gauge,
+    /// Safe requests sent again because a pooled connection had died.
+    pub retries: Counter,
+}
+
+impl RouteMetrics {
+    /// Returns the counter of answers with this status that came over a link or the front.
+    pub fn answered(&self, status: StatusCode, via_link: bool) -> &Counter {
+        let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASSES.len()) - 1;
+        if via_link { &self.link[class] } else { &self.front[class] }
+    }
+}
+
+/// Status classes of RFC 9110 section 15.
+const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn route_handles_count_by_status_class_and_way_in() {
+        let metrics = Metrics::new();
+        let route = metrics.route("api.test/");
+        route.answered(StatusCode::OK, true).inc();
+        route.answered(StatusCode::NO_CONTENT, true).inc();
+        route.answered(StatusCode::BAD_GATEWAY, false).inc();
+        let text = metrics.render();
+        let series = "ropeway_requests_total{route=\"api.test/\",status_class=";
+        assert!(text.contains(&format!("{series}\"2xx\",via=\"link\"}} 2\n")), "{text}");
+        assert!(text.contains(&format!("{series}\"5xx\",via=\"front\"}} 1\n")), "{text}");
+    }
+
+    #[test]
+    fn a_status_outside_the_five_classes_does_not_panic() {
+        let route = Metrics::new().route("r");
+        let odd = StatusCode::from_u16(999).expect("http allows three digits");
+        route.answered(odd, false).inc();
+    }
+}

@@ -1,0 +1,200 @@
+//! The way out of one route: its client, its limit, its counters.
+
+use std::sync::Arc;
+
+use http::uri::Authority;
+use http::{Request, Response};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::capture_connection;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until};
+
+use super::body::{Exchange, RequestBody, Slot};
+use super::{Peer, ProxyBody, ProxyError, headers, source_of};
+use crate::builtin::Builtin;
+use crate::metrics::{Metrics, RouteMetrics};
+use crate::route::{Route, Router};
+use crate::upstream::{ConnectError, HttpTarget, Target, Upstream};
+
+/// The routes in force, with an exit for each.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) router: Arc<Router>,
+    exits: Vec<Arc<Exit>>,
+}
+
+impl Table {
+    /// Makes an exit for each route; those of `previous` go on for routes that did not change.
+    pub(super) fn new(router: Router, metrics: &Metrics, previous: Option<&Self>) -> Self {
+        let kept = |route: &Route| {
+            let exits = previous.map_or(&[][..], |table| &table.exits);
+            exits.iter().find(|exit| exit.route.spec() == route.spec())
+        };
+        let exits = router.routes().iter().map(|route| {
+            Arc::new(match kept(route) {
+                Some(exit) => exit.renumbered(Arc::clone(route)),
+                None => Exit::new(Arc::clone(route), metrics.route(route.label())),
+            })
+        });
+        let exits = exits.collect();
+        Self { router: Arc::new(router), exits }
+    }
+
+    pub(super) fn exit(&self, authority: &str, path: &str) -> Option<Arc<Exit>> {
+        let route = self.router.route(authority, path)?;
+        Some(Arc::clone(&self.exits[route.id().index()]))
+    }
+}
+
+/// What one route needs to send its requests.
+#[derive(Debug)]
+pub(super) struct Exit {
+    pub(super) route: Arc<Route>,
+    pub(super) way: Way,
+    pub(super) metrics: RouteMetrics,
+    in_flight: Arc<Semaphore>,
+}
+
+/// What answers the requests of a route.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    Builtin(Builtin),
+    Http(HttpTarget, Arc<Upstream<RequestBody>>),
+}
+
+impl Exit {
+    fn new(route: Arc<Route>, metrics: RouteMetrics) -> Self {
+        let way = match route.target() {
+            Target::Builtin(builtin) => Way::Builtin(*builtin),
+            Target::Http(target) => Way::Http(target.clone(), Arc::new(Upstream::new(target, route.spec()))),
+        };
+        let permits = route.spec().in_flight_max.min(Semaphore::MAX_PERMITS);
+        Self { route, way, metrics, in_flight: Arc::new(Semaphore::new(permits)) }
+    }
+
+    fn renumbered(&self, route: Arc<Route>) -> Self {
+        Self { route, way: self.way.clone(), metrics: self.metrics.clone(), in_flight: Arc::clone(&self.in_flight) }
+    }
+
+    /// Takes one place within the route's limit.
+    pub(super) fn slot(&self, started: Instant) -> Result<Slot, ProxyError> {
+        let permit = Arc::clone(&self.in_flight).try_acquire_owned().map_err(|_| ProxyError::TooManyInFlight)?;
+        Ok(Slot {
+            started,
+            duration: self.metrics.duration.clone(),
+            _gauge: self.metrics.in_flight.hold(),
+            _permit: permit,
+        })
+    }
+
+    /// Bounds the body of a request to a built-in service, unless it is known to be small: such
+    /// a body comes back or is dropped, and the answer's body watches over silence.
+    pub(super) fn bounded(&self, request: Request<ProxyBody>, exchange: &Arc<Exchange>) -> Request<ProxyBody> {
+        let spec = self.route.spec();
+        let known = request.body().size_hint().upper();
+        if known.is_some_and(|length| length <= spec.body_bytes_max) {
+            return request;
+        }
+        request.map(|body| {
+            let exchange = Arc::clone(exchange);
+            RequestBody::new(body, exchange, spec.body_bytes_max, spec.idle_timeout).boxed_unsync()
+        })
+    }
+
+    /// Sends a request over the pool and waits for the answer's head.
+    pub(super) async fn send(
+        &self,
+        target: &HttpTarget,
+        upstream: &Upstream<RequestBody>,
+        mut request: Request<ProxyBody>,
+        authority: &Authority,
+        peer: &Peer,
+        exchange: &Arc<Exchange>,
+    ) -> Result<Response<Incoming>, ProxyError> {
+        headers::to_upstream(&mut request, &self.route, target, authority, peer)?;
+        let spec = self.route.spec();
+        let (parts, body) = request.into_parts();
+        // A pooled connection may die just as a request is written to it. A safe request without
+        // a body may then be sent again (RFC 9110 section 9.2.2), once; no other ever is. HTTP/2
+        // says by itself what was not processed.
+        let repeatable = parts.method.is_safe() && body.is_end_stream() && !target.is_h2();
+        let again = repeatable.then(|| parts.clone());
+        let body = RequestBody::new(body, Arc::clone(exchange), spec.body_bytes_max, spec.idle_timeout);
+        let mut answer = self.first_byte(upstream, Request::from_parts(parts, body), exchange).await;
+        if let (Err(ProxyError::UpstreamReset), Some(parts)) = (&answer, again) {
+            self.metrics.retries.inc();
+            let request = Request::from_parts(parts, RequestBody::empty(Arc::clone(exchange)));
+            answer = self.first_byte(upstream, request, exchange).await;
+        }
+        let mut response = answer?;
+        exchange.set_answered();
+        headers::from_upstream(response.headers_mut());
+        Ok(response)
+    }
+
+    /// Waits for the answer's head: for the connection first, which has its own limit, then as
+    /// long as the request's body moves or waits for the client, then for the route's limit.
+    async fn first_byte(
+        &self,
+        upstream: &Upstream<RequestBody>,
+        mut request: Request<RequestBody>,
+        exchange: &Exchange,
+    ) -> Result<Response<Incoming>, ProxyError> {
+        let limit = self.route.spec().first_byte_timeout;
+        let mut connection = capture_connection(&mut request);
+        let answer = upstream.send(request);
+        tokio::pin!(answer);
+        let mut connected = std::pin::pin!(async {
+            drop(connection.wait_for_connection_metadata().await);
+        });
+        let early = tokio::select! {
+            biased;
+            answer = &mut answer => Some(answer),
+            () = &mut connected => None,
+        };
+        if let Some(answer) = early {
+            return answer.map_err(|error| self.named(&error, exchange));
+        }
+        let mut deadline = Instant::now() + limit;
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer.map_err(|error| self.named(&error, exchange)),
+                () = sleep_until(deadline) => {}
+            }
+            let now = Instant::now();
+            let quiet_until = exchange.last_moved() + limit;
+            if exchange.awaits_client() {
+                deadline = now + limit;
+            } else if quiet_until > now {
+                deadline = quiet_until;
+            } else {
+                return Err(ProxyError::UpstreamFirstByteTimeout);
+            }
+        }
+    }
+
+    fn named(&self, error: &hyper_util::client::legacy::Error, exchange: &Exchange) -> ProxyError {
+        let named = exchange.failure().unwrap_or_else(|| cause(error));
+        let (route, name) = (self.route.label(), named.name());
+        tracing::debug!(route, name, error = error as &dyn std::error::Error, "upstream failed");
+        named
+    }
+}
+
+/// Names what went wrong between gateway and upstream.
+fn cause(error: &hyper_util::client::legacy::Error) -> ProxyError {
+    if let Some(connect) = source_of::<ConnectError>(error) {
+        return connect.into();
+    }
+    let refused = source_of::<h2::Error>(error).is_some_and(|error| error.reason() == Some(h2::Reason::REFUSED_STREAM));
+    // RFC 9113 section 8.7: a refused stream was not processed. A canceled request was never
+    // taken from hyper's queue.
+    match source_of::<hyper::Error>(error) {
+        Some(error) if error.is_canceled() || refused => ProxyError::UpstreamClosed,
+        Some(error) if error.is_parse() => ProxyError::UpstreamBadResponse,
+        Some(_) | None => ProxyError::UpstreamReset,
+    }
+}

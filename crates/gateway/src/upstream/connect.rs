@@ -1,0 +1,164 @@
+//! Opens TCP and TLS connections to one upstream, within a time limit.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::target::{HttpTarget, Tls};
+
+/// Connects to its one target, whatever authority the request names.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    target: HttpTarget,
+    timeout: Duration,
+}
+
+impl Connector {
+    pub(super) fn new(target: HttpTarget, timeout: Duration) -> Self {
+        Self { target, timeout }
+    }
+
+    /// Connects; `h1_only` keeps HTTP/2 out of what an encrypted upstream is offered.
+    pub(super) async fn connect(&self, h1_only: bool) -> Result<TokioIo<UpstreamIo>, ConnectError> {
+        match tokio::time::timeout(self.timeout, self.open(h1_only)).await {
+            Ok(opened) => opened.map(TokioIo::new),
+            Err(_) => Err(ConnectError::Timeout),
+        }
+    }
+
+    async fn open(&self, h1_only: bool) -> Result<UpstreamIo, ConnectError> {
+        let addresses = tokio::net::lookup_host((self.target.host(), self.target.port()))
+            .await
+            .map_err(ConnectError::Unresolved)?;
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(stream) => return self.secure(stream, h1_only).await,
+                Err(error) => last = error,
+            }
+        }
+        Err(ConnectError::Refused(last))
+    }
+
+    async fn secure(&self, stream: TcpStream, h1_only: bool) -> Result<UpstreamIo, ConnectError> {
+        // Small requests and answers alternate: Nagle's algorithm only delays them.
+        stream.set_nodelay(true).map_err(ConnectError::Refused)?;
+        let Some(Tls { config, config_h1, server_name }) = self.target.tls().cloned() else {
+            return Ok(UpstreamIo::Plain(stream));
+        };
+        let config = if h1_only { config_h1 } else { config };
+        let stream = TlsConnector::from(config).connect(server_name, stream).await.map_err(ConnectError::Tls)?;
+        Ok(UpstreamIo::Tls(Box::new(stream)))
+    }
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<UpstreamIo>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move { connector.connect(false).await })
+    }
+}
+
+/// Why no connection to an upstream came about; the request was not sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Every address refused or was unreachable.
+    #[error("upstream refused: {0}")]
+    Refused(#[source] io::Error),
+    /// The limit on connecting ran out.
+    #[error("connecting to the upstream took too long")]
+    Timeout,
+    /// The TLS handshake failed; the certificate may not be trusted.
+    #[error("tls handshake with the upstream: {0}")]
+    Tls(#[source] io::Error),
+    /// The name could not be resolved.
+    #[error("upstream name not resolved: {0}")]
+    Unresolved(#[source] io::Error),
+}
+
+/// An open connection to an upstream.
+#[derive(Debug)]
+pub enum UpstreamIo {
+    /// In the clear.
+    Plain(TcpStream),
+    /// Encrypted.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Connection for UpstreamIo {
+    fn connected(&self) -> Connected {
+        match self {
+            Self::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => Connected::new().negotiated_h2(),
+            Self::Plain(_) | Self::Tls(_) => Connected::new(),
+        }
+    }
+}
+
+impl AsyncRead for UpstreamIo {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for UpstreamIo {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,11 +1,4 @@
-//! Ropeway at the edge of the operating system: carriers, TLS, and the asynchronous face of a session.
-//!
-//! It moves bytes and keeps time; it decides nothing. Decisions are `ropeway_core`'s.
+//! Ropeway at the edge of the operating system.
 
-pub mod carrier;
-mod clock;
-pub mod link;
 pub mod scratch;
 pub mod tls;
-
-pub use clock::{Clock, unix_ms};

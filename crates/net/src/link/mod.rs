@@ -1,0 +1,310 @@
+//! The asynchronous face of a session: a handle many tasks share, bodies they read and write, and the driver of a carrier.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use atomic_waker::AtomicWaker;
+use bytes::Bytes;
+use http::HeaderMap;
+use ropeway_core::{
+    Time,
+    session::{Closed, LinkError, Machine, MuxEvent},
+    wire::{
+        Frame, FrameRef,
+        fields::{RequestHead, ResponseHead},
+        message::ResetCode,
+    },
+};
+
+mod body;
+mod driver;
+
+pub use body::{BodyCut, BodyReader, BodyWriter};
+pub use driver::{LinkPeer, drive};
+
+use crate::Clock;
+
+/// One end of a session, shared by the task that drives its link and the tasks of its exchanges.
+///
+/// A call locks the machine, changes it, hands out what came of it, and wakes whoever waited.
+pub struct Session<M> {
+    shared: Arc<Shared<M>>,
+}
+
+struct Shared<M> {
+    clock: Clock,
+    state: Mutex<State<M>>,
+    driver: AtomicWaker,
+}
+
+struct State<M> {
+    machine: M,
+    exchanges: HashMap<u64, Exchange>,
+    requests: Vec<NewRequest>,
+    /// Counts links; the driver of an older one stops.
+    link: u64,
+}
+
+/// A request that arrived and has no task yet.
+#[derive(Debug)]
+pub struct NewRequest {
+    /// The exchange.
+    pub channel: u64,
+    /// Method, target and headers.
+    pub head: RequestHead,
+    /// No body follows.
+    pub end: bool,
+}
+
+/// What arrived for one exchange and was not taken.
+#[derive(Default)]
+struct Exchange {
+    head: Option<ResponseHead>,
+    body: std::collections::VecDeque<Bytes>,
+    end: Option<Result<Option<HeaderMap>, Closed>>,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl<M> Clone for Session<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<M: Machine> Session<M> {
+    /// Shares a machine.
+    #[must_use]
+    pub fn new(machine: M, clock: Clock) -> Self {
+        let state = State { machine, exchanges: HashMap::new(), requests: Vec::new(), link: 0 };
+        Self { shared: Arc::new(Shared { clock, state: Mutex::new(state), driver: AtomicWaker::new() }) }
+    }
+
+    /// Returns the clock of the session.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Changes the machine and wakes the driver, which sends what came of it.
+    pub fn with<R>(&self, change: impl FnOnce(&mut M, Time) -> R) -> R {
+        let now = self.shared.clock.now();
+        let mut state = self.lock();
+        let result = change(&mut state.machine, now);
+        state.dispatch();
+        drop(state);
+        self.shared.driver.wake();
+        result
+    }
+
+    /// Looks at the machine without waking anyone.
+    pub fn peek<R>(&self, look: impl FnOnce(&mut M) -> R) -> R {
+        look(&mut self.lock().machine)
+    }
+
+    /// Begins a link and returns its number; the driver of an older one stops at its next turn.
+    pub fn begin_link(&self) -> u64 {
+        let mut state = self.lock();
+        state.link += 1;
+        let link = state.link;
+        drop(state);
+        self.shared.driver.wake();
+        link
+    }
+
+    /// Says whether `link` is the newest.
+    #[must_use]
+    pub fn is_current(&self, link: u64) -> bool {
+        self.lock().link == link
+    }
+
+    /// Ends a link: exchanges wait for the next one. Does nothing for a link that another has replaced.
+    pub fn end_link(&self, link: u64) {
+        let now = self.shared.clock.now();
+        let mut state = self.lock();
+        if state.link == link {
+            state.machine.handle_detached(now);
+            state.dispatch();
+        }
+    }
+
+    /// Opens an exchange; `None` if as many are open as may be.
+    #[must_use]
+    pub fn request(&self, head: RequestHead, end: bool) -> Option<u64> {
+        self.with(|machine, _| machine.mux().request(head, end)).inspect(|channel| {
+            self.lock().exchanges.insert(*channel, Exchange::default());
+        })
+    }
+
+    /// Waits for the head of the answer.
+    ///
+    /// # Errors
+    ///
+    /// How the exchange ended instead.
+    pub fn poll_head(&self, channel: u64, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Closed>> {
+        let mut state = self.lock();
+        let Some(exchange) = state.exchanges.get_mut(&channel) else { return Poll::Ready(Err(Closed::Unknown)) };
+        if let Some(head) = exchange.head.take() {
+            return Poll::Ready(Ok(head));
+        }
+        if let Some(Err(closed)) = &exchange.end {
+            return Poll::Ready(Err(closed.clone()));
+        }
+        exchange.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Takes the requests that arrived.
+    #[must_use]
+    pub fn take_requests(&self) -> Vec<NewRequest> {
+        std::mem::take(&mut self.lock().requests)
+    }
+
+    /// Returns the body that arrives on an exchange. Dropping it unread ends the exchange.
+    #[must_use]
+    pub fn reader(&self, channel: u64) -> BodyReader<M> {
+        BodyReader::new(self.clone(), channel)
+    }
+
+    /// Returns the body to send on an exchange. Dropping it unfinished resets the exchange.
+    #[must_use]
+    pub fn writer(&self, channel: u64) -> BodyWriter<M> {
+        BodyWriter::new(self.clone(), channel)
+    }
+
+    /// Gives an exchange up and forgets what arrived for it.
+    pub fn abandon(&self, channel: u64, code: ResetCode, detail: &str) {
+        let forgotten = self.lock().exchanges.remove(&channel);
+        let unread: usize = forgotten.map_or(0, |exchange| exchange.body.iter().map(Bytes::len).sum());
+        self.with(|machine, _| {
+            machine.mux().reset(channel, code, detail);
+            machine.mux().consumed(channel, unread as u64);
+        });
+    }
+
+    /// Forgets what arrived for an exchange whose answer may still be wanted.
+    fn discard(&self, channel: u64) {
+        let mut state = self.lock();
+        let Some(exchange) = state.exchanges.get_mut(&channel) else { return };
+        let unread: usize = exchange.body.drain(..).map(|data| data.len()).sum();
+        exchange.end.get_or_insert(Ok(None));
+        state.machine.mux().consumed(channel, unread as u64);
+        drop(state);
+        self.shared.driver.wake();
+    }
+
+    /// Forgets an exchange that is complete at this end.
+    pub fn forget(&self, channel: u64) {
+        self.lock().exchanges.remove(&channel);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
+        // A panic inside a machine is a bug of ours; the other exchanges go on all the same.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M: Machine> State<M> {
+    /// Hands what the machine has to say to the exchanges it is for.
+    fn dispatch(&mut self) {
+        while let Some(event) = self.machine.mux().poll_event() {
+            match event {
+                MuxEvent::Body { channel, data } => match self.exchanges.get_mut(&channel) {
+                    Some(exchange) if exchange.end.is_none() => {
+                        exchange.body.push_back(data);
+                        exchange.wake_reader();
+                    }
+                    _ => self.machine.mux().consumed(channel, data.len() as u64),
+                },
+                MuxEvent::Closed { channel, why } => self.end(channel, Err(why)),
+                MuxEvent::End { channel, trailers } => self.end(channel, Ok(trailers)),
+                MuxEvent::Request { channel, head, end } => {
+                    let exchange = Exchange { end: end.then_some(Ok(None)), ..Exchange::default() };
+                    self.exchanges.insert(channel, exchange);
+                    self.requests.push(NewRequest { channel, head, end });
+                }
+                MuxEvent::Response { channel, head, end } => {
+                    if let Some(exchange) = self.exchanges.get_mut(&channel) {
+                        exchange.head = Some(head);
+                        exchange.wake_reader();
+                    }
+                    if end {
+                        self.end(channel, Ok(None));
+                    }
+                }
+                MuxEvent::Writable { channel } => {
+                    if let Some(writer) = self.exchanges.get_mut(&channel).and_then(|exchange| exchange.writer.take()) {
+                        writer.wake();
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, channel: u64, how: Result<Option<HeaderMap>, Closed>) {
+        let Some(exchange) = self.exchanges.get_mut(&channel) else { return };
+        if exchange.end.is_none() || how.is_err() {
+            exchange.end = Some(how);
+        }
+        exchange.wake_reader();
+        if let Some(writer) = exchange.writer.take() {
+            writer.wake();
+        }
+    }
+}
+
+impl Exchange {
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl<M: Machine> LinkPeer for (&Session<M>, u64) {
+    fn register(&mut self, waker: &Waker) {
+        self.0.shared.driver.register(waker);
+    }
+
+    fn is_current(&self) -> bool {
+        self.0.is_current(self.1)
+    }
+
+    fn now(&self) -> Time {
+        self.0.shared.clock.now()
+    }
+
+    fn clock(&self) -> Clock {
+        self.0.shared.clock
+    }
+
+    fn handle_frame(&mut self, frame: FrameRef<'_>, _early: bool) -> Result<(), LinkError> {
+        let now = self.now();
+        let mut state = self.0.lock();
+        state.machine.handle_frame(frame, now)?;
+        state.dispatch();
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Time) -> Result<(), LinkError> {
+        let mut state = self.0.lock();
+        state.machine.handle_timeout(now)?;
+        state.dispatch();
+        Ok(())
+    }
+
+    fn poll_timeout(&mut self) -> Option<Time> {
+        self.0.lock().machine.poll_timeout().map(|(at, _)| at)
+    }
+
+    fn poll_output(&mut self) -> Option<Frame> {
+        let now = self.now();
+        let mut state = self.0.lock();
+        let frame = state.machine.poll_output(now);
+        state.dispatch();
+        frame
+    }
+}

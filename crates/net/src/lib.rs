@@ -1,4 +1,12 @@
-//! Ropeway at the edge of the operating system.
+//! Ropeway at the edge of the operating system: carriers, TLS, and the asynchronous face of a session.
+//!
+//! It moves bytes and keeps time; it decides nothing. Decisions are `ropeway_core`'s.
 
+pub mod carrier;
+mod clock;
+pub mod dial;
+pub mod link;
 pub mod scratch;
 pub mod tls;
+
+pub use clock::{Clock, unix_ms};

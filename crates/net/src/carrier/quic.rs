@@ -174,7 +174,12 @@ impl QuicCarrier {
         Ok(())
     }
 
-    fn poll_lanes(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, sink: &mut Sink<'_>) -> Result<Read, CarrierError> {
+    fn poll_lanes(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        sink: &mut Sink<'_>,
+    ) -> Result<Read, CarrierError> {
         let mut read = Read::Nothing;
         if let Some(control) = self.control.as_mut() {
             match control.poll_read(cx, scratch, sink, &mut None)? {
@@ -288,7 +293,8 @@ impl Lane {
                 Poll::Ready(Ok(())) => {
                     outcome = Read::Some;
                     self.decoder.feed(buffer.filled(), &mut |frame| {
-                        if own && (!frame.kind.is_exchange() || *channel.get_or_insert(frame.channel) != frame.channel) {
+                        if own && (!frame.kind.is_exchange() || *channel.get_or_insert(frame.channel) != frame.channel)
+                        {
                             return Err(LinkError::Unexpected { kind: frame.kind });
                         }
                         sink(frame, early)
@@ -324,7 +330,9 @@ impl Carrier for QuicCarrier {
         };
         match self.poll_lanes(cx, scratch, sink)? {
             Read::Closed => Poll::Ready(match self.connection.close_reason() {
-                None | Some(ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed) => Ok(Arrived::Closed),
+                None | Some(ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed) => {
+                    Ok(Arrived::Closed)
+                }
                 Some(error) => Err(self.failed(&error)),
             }),
             Read::Some => Poll::Ready(Ok(Arrived::Some)),

@@ -155,7 +155,8 @@ impl<M: Machine> BodyWriter<M> {
         drop(state);
         self.session.shared.driver.wake();
         if !open {
-            let why = why.unwrap_or(Closed::Reset { code: ResetCode::Cancelled, detail: "the exchange is over".into() });
+            let why =
+                why.unwrap_or(Closed::Reset { code: ResetCode::Cancelled, detail: "the exchange is over".into() });
             return Poll::Ready(Err(BodyCut { channel: self.channel, why }));
         }
         if data.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }

@@ -2,6 +2,7 @@
 
 pub mod builtin;
 pub mod config;
+pub mod front;
 pub mod metrics;
 pub mod proxy;
 pub mod route;

@@ -12,7 +12,7 @@ use tokio::time::{Interval, interval};
 
 use crate::proxy::{ProxyBody, ProxyError};
 
-pub(super) async fn answer(request: &Request<ProxyBody>) -> Response<ProxyBody> {
+pub(super) async fn answer(request: &Request<()>) -> Response<ProxyBody> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let text = "the demo only answers GET and HEAD; try /\n";
         let mut response = text_answer(StatusCode::METHOD_NOT_ALLOWED, "text/plain", text.to_owned());
@@ -30,7 +30,7 @@ pub(super) async fn answer(request: &Request<ProxyBody>) -> Response<ProxyBody> 
 }
 
 /// Explains the site in the form the client prefers.
-fn about(request: &Request<ProxyBody>) -> Response<ProxyBody> {
+fn about(request: &Request<()>) -> Response<ProxyBody> {
     let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let accept = accept.unwrap_or_default();
     if accept.contains("text/html") {
@@ -54,7 +54,7 @@ fn about(request: &Request<ProxyBody>) -> Response<ProxyBody> {
 }
 
 /// Answers with as many bytes as asked for, in a repeated pattern.
-fn bytes(request: &Request<ProxyBody>) -> Response<ProxyBody> {
+fn bytes(request: &Request<()>) -> Response<ProxyBody> {
     let left = number(request, "n").unwrap_or(1024).min(BYTES_MAX);
     let mut response = Response::new(Pattern { left }.boxed_unsync());
     let octets = HeaderValue::from_static("application/octet-stream");
@@ -62,7 +62,7 @@ fn bytes(request: &Request<ProxyBody>) -> Response<ProxyBody> {
     response
 }
 
-async fn slow(request: &Request<ProxyBody>) -> Response<ProxyBody> {
+async fn slow(request: &Request<()>) -> Response<ProxyBody> {
     let ms = number(request, "ms").unwrap_or(1000).min(SLOW_MS_MAX);
     tokio::time::sleep(Duration::from_millis(ms)).await;
     text_answer(StatusCode::OK, "text/plain", format!("waited {ms} ms\n"))
@@ -78,7 +78,7 @@ fn stream() -> Response<ProxyBody> {
     response
 }
 
-fn number(request: &Request<ProxyBody>, name: &str) -> Option<u64> {
+fn number(request: &Request<()>, name: &str) -> Option<u64> {
     let mut pairs = request.uri().query()?.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(key, _)| *key == name)?.1.parse().ok()
 }
@@ -179,13 +179,10 @@ const TICK: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::Empty;
-
     use super::*;
 
     async fn get(uri: &str, accept: &str) -> (http::response::Parts, Bytes) {
-        let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-        let request = Request::get(uri).header("accept", accept).body(body).expect("valid");
+        let request = Request::get(uri).header("accept", accept).body(()).expect("valid");
         let (parts, body) = answer(&request).await.into_parts();
         (parts, body.collect().await.expect("whole body").to_bytes())
     }

@@ -18,6 +18,9 @@ pub enum ProxyError {
     /// The request's body is larger than its route takes.
     #[error("request body is too large for the route")]
     BodyTooLarge,
+    /// The gateway takes no more links before it stops.
+    #[error("gateway is draining")]
+    Draining,
     /// An HTTP/1.0 client cannot tell the end of a streamed answer from a cut.
     #[error("answer is streamed, which http/1.0 cannot carry safely")]
     Http10Stream,
@@ -83,8 +86,9 @@ pub enum ProxyError {
 
 impl ProxyError {
     /// Every error, in the order of their discriminants.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::BodyTooLarge,
+        Self::Draining,
         Self::Http10Stream,
         Self::MethodNotAllowed,
         Self::NoRoute,
@@ -118,7 +122,7 @@ impl ProxyError {
             Self::RequestBodyCut | Self::RequestMalformed => StatusCode::BAD_REQUEST,
             Self::RequestBodyIdle => StatusCode::REQUEST_TIMEOUT,
             Self::TooEarly => StatusCode::TOO_EARLY,
-            Self::TooManyInFlight => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Draining | Self::TooManyInFlight => StatusCode::SERVICE_UNAVAILABLE,
             Self::UpstreamBadResponse
             | Self::UpstreamBodyCut
             | Self::UpstreamClosed
@@ -137,6 +141,7 @@ impl ProxyError {
     pub fn name(self) -> &'static str {
         match self {
             Self::BodyTooLarge => "body_too_large",
+            Self::Draining => "draining",
             Self::Http10Stream => "http10_stream",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NoRoute => "no_route",
@@ -164,7 +169,8 @@ impl ProxyError {
     /// safe.
     pub fn executed(self) -> bool {
         match self {
-            Self::MethodNotAllowed
+            Self::Draining
+            | Self::MethodNotAllowed
             | Self::NoRoute
             | Self::PlainHttpRefused
             | Self::RequestMalformed

@@ -102,12 +102,12 @@ impl Proxy {
         request: &Request<B>,
         peer: &Peer,
     ) -> Result<(Arc<Exit>, Authority), ProxyError> {
-        let authority = headers::authority(request)?;
-        headers::check(request)?;
-        let exit = self.table.load().exit(authority.as_str(), request.uri().path()).ok_or(ProxyError::NoRoute)?;
         if request.method() == http::Method::CONNECT {
             return Err(ProxyError::MethodNotAllowed);
         }
+        let authority = headers::authority(request)?;
+        headers::check(request)?;
+        let exit = self.table.load().exit(authority.as_str(), request.uri().path()).ok_or(ProxyError::NoRoute)?;
         if peer.plain && !exit.route.spec().plain_http {
             return Err(ProxyError::PlainHttpRefused);
         }
@@ -167,14 +167,15 @@ impl Proxy {
         answer.map_err(|error| self.counted(error))
     }
 
-    fn counted(&self, error: ProxyError) -> ProxyError {
+    /// Counts an error that is about to be answered.
+    pub(crate) fn counted(&self, error: ProxyError) -> ProxyError {
         self.errors.count(error);
         error
     }
 }
 
 /// Finds an error of one type among an error and its sources.
-fn source_of<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+pub(crate) fn source_of<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref() {

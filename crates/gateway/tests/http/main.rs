@@ -1,4 +1,7 @@
 //! The HTTP side of the gateway against real upstreams and clients, on loopback.
 
+mod door;
+mod front;
+mod hostile;
 mod proxy;
 mod support;

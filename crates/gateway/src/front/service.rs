@@ -1,0 +1,98 @@
+//! Answers the requests of one front door connection.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+
+use super::streams::{FrontBody, Streams};
+use super::{Connection, Front, upgrade};
+use crate::proxy::{Peer, ProxyBody, ProxyError};
+
+/// Path of the health probe on every authority: 200 while serving, 503 while draining.
+pub const HEALTH_PATH: &str = "/.ropeway/healthz";
+
+/// Answers the requests of one connection.
+pub(super) struct Service {
+    pub(super) front: Arc<Front>,
+    pub(super) connection: Connection,
+    streams: Option<Arc<Streams>>,
+}
+
+impl Service {
+    pub(super) fn new(front: Arc<Front>, connection: Connection, streams: Option<Arc<Streams>>) -> Self {
+        Self { front, connection, streams }
+    }
+
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Result<Response<FrontBody>, Infallible> {
+        let is_h1 = self.streams.is_none();
+        let stream = self.streams.as_ref().map(|streams| streams.open());
+        let response = if request.uri().path() == HEALTH_PATH {
+            self.health(request.method())
+        } else if upgrade::is_websocket(&request) {
+            self.websocket(request).await
+        } else {
+            self.forward(request).await.unwrap_or_else(|error| refusal(error, is_h1))
+        };
+        Ok(response.map(|body| FrontBody::new(body, stream)))
+    }
+
+    pub(super) fn peer(&self) -> Peer {
+        Peer { early: self.connection.is_early(), plain: self.connection.plain, ..Peer::new(self.connection.address) }
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Result<Response<ProxyBody>, ProxyError> {
+        let is_http10 = request.version() == Version::HTTP_10;
+        let is_head = request.method() == Method::HEAD;
+        let proxy = &self.front.proxy;
+        let response = proxy.forward(request.map(incoming), self.peer()).await?;
+        // Without a length the end of an HTTP/1.0 answer is the end of the connection, which looks the same
+        // where it was cut (RFC 9112 section 8).
+        let has_length = response.headers().contains_key(header::CONTENT_LENGTH)
+            || response.body().size_hint().exact().is_some()
+            || response.body().is_end_stream();
+        if is_http10 && !is_head && !has_length {
+            return Err(proxy.counted(ProxyError::Http10Stream));
+        }
+        Ok(response)
+    }
+
+    fn health(&self, method: &Method) -> Response<ProxyBody> {
+        let (status, text) = if !matches!(*method, Method::GET | Method::HEAD) {
+            (StatusCode::METHOD_NOT_ALLOWED, "only GET\n")
+        } else if self.front.drain.is_cancelled() {
+            (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+        } else {
+            (StatusCode::OK, "ok\n")
+        };
+        let body = Full::new(Bytes::from_static(text.as_bytes())).map_err(|never| match never {});
+        let mut response = Response::new(body.boxed_unsync());
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+/// Answers a request that failed; where its ends are in doubt, HTTP/1 reads no further one.
+pub(super) fn refusal(error: ProxyError, is_h1: bool) -> Response<ProxyBody> {
+    let mut response = error.into_response();
+    if is_h1 && error == ProxyError::RequestMalformed {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Names the failure of a client's body.
+pub(super) fn incoming(body: Incoming) -> ProxyBody {
+    body.map_err(|error| {
+        tracing::debug!(%error, "client's body failed");
+        ProxyError::RequestBodyCut
+    })
+    .boxed_unsync()
+}

@@ -275,6 +275,7 @@ impl Client {
 impl Machine for Client {
     fn handle_frame(&mut self, frame: FrameRef<'_>, now: Time) -> Result<(), LinkError> {
         self.heartbeat.handle_received();
+        self.mux.check_backlog()?;
         match (frame.kind, self.phase) {
             (Kind::Refuse, ClientPhase::Greeting | ClientPhase::Open) => {
                 let refuse: Refuse = frame.message()?;

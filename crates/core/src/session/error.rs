@@ -8,6 +8,9 @@ use crate::wire::{FrameError, Kind, fields::FieldError};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LinkError {
+    /// The peer makes this end answer and takes none of the answers.
+    #[error("peer sends but does not read")]
+    Backlog,
     /// A channel was opened a second time.
     #[error("channel {0} was opened twice")]
     DuplicateChannel(u64),
@@ -42,6 +45,7 @@ impl LinkError {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::Backlog => "backlog",
             Self::DuplicateChannel(_) => "duplicate_channel",
             Self::Fields(_) => "bad_fields",
             Self::Frame(FrameError::BadPayload { .. }) => "bad_payload",

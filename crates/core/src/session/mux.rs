@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::{
+    LinkError,
     channel::{Channel, Fin, GRANT_SHARE, Receiving, Sending},
     seen::Seen,
 };
@@ -181,6 +182,7 @@ struct Link {
     encoder: Encoder,
     decoder: Decoder,
     control: VecDeque<Frame>,
+    control_bytes: usize,
     heads: VecDeque<u64>,
     bodies: VecDeque<u64>,
 }
@@ -338,8 +340,18 @@ impl Mux {
     /// Sends a frame of the link itself; without a link it is dropped.
     pub(super) fn send_control(&mut self, frame: Frame) {
         if let Some(link) = self.link.as_mut() {
-            link.control.push_back(frame);
+            link.say(frame);
         }
+    }
+
+    /// Says whether the peer takes what it makes this end say.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Backlog`] if more than the bound waits for the carrier.
+    pub(super) fn check_backlog(&self) -> Result<(), LinkError> {
+        let full = |link: &Link| link.control.len() > CONTROL_FRAMES_MAX || link.control_bytes > CONTROL_BYTES_MAX;
+        if self.link.as_deref().is_some_and(full) { Err(LinkError::Backlog) } else { Ok(()) }
     }
 
     /// Returns when the first kept answer may be forgotten.
@@ -367,11 +379,11 @@ impl Mux {
         let Some(link) = self.link.as_mut() else { return };
         let grant = self.channels.get_mut(&channel).map_or(0, |exchange| exchange.receiving.grant(window));
         if grant > 0 {
-            link.control.push_back(credit(channel, grant));
+            link.say(credit(channel, grant));
         }
         let grant = owed.saturating_sub(link.receive_credit);
         if grant >= u64::from(self.config.link_credit) / GRANT_SHARE {
-            link.control.push_back(credit(0, grant));
+            link.say(credit(0, grant));
             link.receive_credit += grant;
         }
     }
@@ -449,9 +461,23 @@ impl Mux {
     }
 }
 
+impl Link {
+    fn say(&mut self, frame: Frame) {
+        self.control_bytes += frame.payload.len();
+        self.control.push_back(frame);
+    }
+}
+
 fn credit(channel: u64, bytes: u64) -> Frame {
     Frame { channel, ..Frame::control(Kind::Credit, &Credit { bytes }) }
 }
+
+/// Frames of the link itself that may wait for the carrier: an ACK for each of the 1,000 pushes an outbox holds, and for each of 256
+/// channels two CREDITs, an ACK of fields and a RESET, with as much again to spare. Only a peer that does not read makes more.
+const CONTROL_FRAMES_MAX: usize = 4_096;
+
+/// Payload bytes of these frames: a PONG is as long as its PING, and four of the longest are 256 KiB.
+const CONTROL_BYTES_MAX: usize = 4 * crate::wire::frame::PAYLOAD_BYTES_MAX;
 
 /// Characters of a RESET's detail that are sent; enough for a sentence.
 const DETAIL_CHARS_MAX: usize = 200;

@@ -193,6 +193,7 @@ impl Server {
 impl Machine for Server {
     fn handle_frame(&mut self, frame: FrameRef<'_>, now: Time) -> Result<(), LinkError> {
         self.heard = now;
+        self.mux.check_backlog()?;
         match frame.kind {
             Kind::Ping => self.mux.send_control(Frame { kind: Kind::Pong, ..frame.to_owned() }),
             Kind::Pong | Kind::Probe => {}

@@ -127,6 +127,7 @@ impl Mux {
             encoder: Encoder::new(mode),
             decoder: Decoder::new(),
             control: VecDeque::new(),
+            control_bytes: 0,
             heads: VecDeque::new(),
             bodies: VecDeque::new(),
         }));

@@ -13,6 +13,7 @@ impl Mux {
     pub(in crate::session) fn poll_control(&mut self) -> Option<Frame> {
         let link = self.link.as_mut()?;
         let frame = link.control.pop_front();
+        link.control_bytes -= frame.as_ref().map_or(0, |frame| frame.payload.len());
         if link.control.is_empty() && link.control.capacity() > IDLE_QUEUE_MAX {
             link.control = std::collections::VecDeque::new();
         }

@@ -370,6 +370,22 @@ fn a_gap_is_told_when_the_session_is_lost() {
     assert!(std::iter::from_fn(|| pair.client.poll_event()).any(|event| matches!(event, ClientEvent::Gap)));
 }
 
+#[test]
+fn a_peer_that_asks_and_never_reads_loses_its_link() {
+    for length in [0, 1000] {
+        let mut pair = Pair::new(MuxConfig::default());
+        pair.connect(false);
+        pair.settle();
+        let ping = Frame { kind: Kind::Ping, flags: Flags::NONE, channel: 0, payload: vec![0; length].into() };
+        let taken = (0..10_000)
+            .find_map(|asked| pair.server.handle_frame(ping.as_ref(), NOW).err().map(|error| (asked, error)));
+        let bound = CONTROL_BYTES_MAX.checked_div(length).unwrap_or(CONTROL_FRAMES_MAX);
+        assert_eq!(taken, Some((bound + 1, LinkError::Backlog)));
+        while pair.server.poll_output(NOW).is_some() {}
+        assert_eq!(pair.server.handle_frame(ping.as_ref(), NOW), Ok(()), "what was read counts no more");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

@@ -1,4 +1,5 @@
 //! The server TLS against rustls's own client, over loopback sockets.
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod early;
 mod handshake;

@@ -209,7 +209,8 @@ impl AsyncWrite for Chopped {
     }
 }
 
-/// A socket that changes one byte of what is written to it.
+/// A socket that changes one byte of what is written to it, and then ends its stream once an answer is waited for: a
+/// changed length can make both ends wait for each other.
 pub(crate) struct Flipped {
     pub(crate) tcp: TcpStream,
     pub(crate) at: usize,
@@ -219,6 +220,9 @@ pub(crate) struct Flipped {
 
 impl AsyncRead for Flipped {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        if self.written > self.at {
+            let _ = Pin::new(&mut self.tcp).poll_shutdown(cx);
+        }
         Pin::new(&mut self.tcp).poll_read(cx, buf)
     }
 }

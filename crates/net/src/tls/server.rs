@@ -96,7 +96,7 @@ impl ServerTls {
 
     /// Runs the handshake until the branch by protocol can be taken: when early data was accepted and some is waiting,
     /// or else when the handshake is complete. After early data, [`ServerTls::poll_recv`] completes the handshake on the
-    /// way. There is no deadline in here; the caller sets one.
+    /// way. There is no deadline in here; the caller sets one. A call that is dropped half way can be made again.
     ///
     /// # Errors
     /// [`TlsError::Abandoned`], [`TlsError::NotTls`], [`TlsError::NoCommonProtocol`], [`TlsError::Handshake`] and what
@@ -525,3 +525,30 @@ const READ_BYTES_MIN: usize = 4 * 1024;
 
 /// Spare room for the next bytes of a record that trickles in: 512 bytes.
 const TAIL_GROWTH_BYTES: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_small_and_may_move_between_threads() {
+        fn may_move<T: Send + Sync + Unpin>() {}
+        may_move::<ServerTls>();
+
+        assert!(size_of::<ServerTls>() <= 128, "{} bytes", size_of::<ServerTls>());
+    }
+
+    #[test]
+    fn kept_bytes_take_little_more_than_they_are() {
+        let mut kept = Vec::new();
+        for count in 1..=RECORD_WIRE_BYTES_MAX {
+            keep(&mut kept, &vec![7; count]);
+            assert!(kept.len() == count && kept.capacity() <= count + TAIL_GROWTH_BYTES);
+        }
+
+        keep(&mut kept, &[7; 10]);
+        assert!(kept.capacity() <= 10 + TAIL_GROWTH_BYTES);
+        keep(&mut kept, &[]);
+        assert_eq!(kept.capacity(), 0);
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use proptest::prelude::*;
-use ropeway_net::scratch::{CIPHER_BYTES, with_scratch};
+use ropeway_net::scratch::{CIPHER_BYTES, Scratch, with_scratch};
 use ropeway_net::tls::{Alpn, Received, TlsError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
@@ -153,6 +153,40 @@ async fn new_keys_of_the_client_are_followed() {
         client.read_exact(&mut back).await.unwrap();
         assert_eq!(back, [round; 100]);
     }
+}
+
+#[tokio::test]
+async fn new_keys_without_end_and_without_data_are_refused() {
+    let rig = Rig::new();
+    let (mut client, mut server) = rig.connect(Alpn::Link).await;
+
+    for _ in 0..40 {
+        client.get_mut().1.refresh_traffic_keys().unwrap();
+    }
+    client.write_all(b"too late").await.unwrap();
+
+    let error = receive(&mut server, &mut Vec::new()).await.unwrap_err();
+    assert!(matches!(error, TlsError::Record(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_scratch_without_room_for_records_grows() {
+    let rig = Rig::new();
+    let (mut client, mut server) = rig.connect(Alpn::Link).await;
+    let mut scratch = Scratch { cipher: Vec::new(), ..Scratch::new() };
+
+    let sent = poll_fn(|cx| server.poll_send(cx, &mut scratch, &pattern(65_536))).await.unwrap();
+    let (read, flushed) = tokio::join!(
+        async {
+            let mut back = vec![0; sent];
+            client.read_exact(&mut back).await.unwrap();
+            back
+        },
+        poll_fn(|cx| server.poll_flush(cx)),
+    );
+
+    flushed.unwrap();
+    assert!(read == pattern(65_536), "bytes differ");
 }
 
 #[tokio::test]

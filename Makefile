@@ -31,7 +31,7 @@ $(VENV)/ready: tests/requirements.txt | packages
 
 test: deps
 	cargo test $(LOCKED) --workspace --all-features --exclude ropeway-tidy
-	@if [ -d tests/protocol ]; then $(ROPEWAY_TEST_PYTHON) -m pytest -p no:cacheprovider tests/protocol; fi
+	$(ROPEWAY_TEST_PYTHON) -m pytest -p no:cacheprovider tests/protocol
 
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --workspace --all-features --no-deps

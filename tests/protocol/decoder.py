@@ -98,4 +98,6 @@ def scalar(kind, value):
             return value.decode()
         except UnicodeDecodeError:
             raise ProtocolError("bad_payload", "string") from None
-    return value.hex() if kind == "bytes" else ENUMS[kind].get(value, value) if kind in ENUMS else bool(value) if kind == "bool" else value
+    if kind in ENUMS:
+        return ENUMS[kind].get(value, value)
+    return value.hex() if kind == "bytes" else bool(value) if kind == "bool" else value

@@ -83,14 +83,7 @@ impl DialError {
     pub fn reason(&self) -> FailReason {
         match self {
             Self::Handshake { .. } | Self::Name(_) => FailReason::Handshake,
-            Self::Socket { source, .. } => match source.kind() {
-                io::ErrorKind::ConnectionRefused => FailReason::Refused,
-                io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::UnexpectedEof => {
-                    FailReason::Closed
-                }
-                io::ErrorKind::TimedOut => FailReason::TimedOut,
-                _ => FailReason::Unreachable,
-            },
+            Self::Socket { source, .. } => socket_reason(source.kind()),
         }
     }
 }
@@ -218,6 +211,22 @@ async fn connect_tls(
     })?;
     Ok((stream, rtt))
 }
+
+fn socket_reason(kind: io::ErrorKind) -> FailReason {
+    if kind == io::ErrorKind::ConnectionRefused {
+        FailReason::Refused
+    } else if kind == io::ErrorKind::TimedOut {
+        FailReason::TimedOut
+    } else if CLOSED.contains(&kind) {
+        FailReason::Closed
+    } else {
+        FailReason::Unreachable
+    }
+}
+
+/// The other end gave up during the handshake.
+const CLOSED: [io::ErrorKind; 3] =
+    [io::ErrorKind::ConnectionAborted, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof];
 
 fn udp_socket() -> io::Result<UdpSocket> {
     UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))

@@ -23,7 +23,7 @@ pub use error::LinkError;
 pub use inbox::{Inbox, Received};
 pub use mux::{Closed, Head, Mux, MuxConfig, MuxEvent, PeerLimits, Role};
 pub use outbox::{Outbox, OutboxConfig, Outgoing, PushMessage};
-pub use replay::ReplayWindow;
+pub use replay::{Rejected, ReplayWindow};
 pub use server::{Server, ServerConfig, ServerEvent};
 
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// What the driver of a link asks of either end of a session.
-pub trait Machine {
+pub trait Machine: Send {
     /// Takes one frame.
     ///
     /// # Errors

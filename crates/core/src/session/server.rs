@@ -167,6 +167,12 @@ impl Server {
         self.send_drain(self.mux.highest_seen(), Duration::ZERO);
     }
 
+    /// Says whether a link is attached.
+    #[must_use]
+    pub const fn is_attached(&self) -> bool {
+        self.mux.is_attached()
+    }
+
     /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         self.events.pop_front()

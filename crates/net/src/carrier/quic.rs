@@ -126,6 +126,8 @@ impl QuicCarrier {
                 let Poll::Ready(streams) = opening.as_mut().poll(cx) else { return Ok(()) };
                 let lane = Lane::new(streams.map_err(|error| self.failed(&error))?);
                 self.opening = None;
+                // The new stream is to be read as well, from the next turn on.
+                cx.waker().wake_by_ref();
                 if self.control.is_none() {
                     if let Some(send) = &lane.send {
                         let _ = send.set_priority(CONTROL_PRIORITY);

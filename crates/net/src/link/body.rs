@@ -168,6 +168,11 @@ impl<M: Machine> BodyWriter<M> {
         self.session.with(|machine, _| machine.mux().finish(self.channel, trailers));
     }
 
+    /// Says that the head already ended the exchange: there is no body.
+    pub fn completed(mut self) {
+        self.finished = true;
+    }
+
     /// Ends the exchange: the body will not be completed.
     pub fn reset(mut self, code: ResetCode, detail: &str) {
         self.finished = true;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What a driver moves frames for.
-pub trait LinkPeer {
+pub trait LinkPeer: Send {
     /// Keeps the waker to call when there is something to send.
     fn register(&mut self, waker: &Waker);
 

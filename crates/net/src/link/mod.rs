@@ -67,6 +67,7 @@ struct Exchange {
     end: Option<Result<Option<HeaderMap>, Closed>>,
     reader: Option<Waker>,
     writer: Option<Waker>,
+    cancelled: Option<Waker>,
 }
 
 impl<M> Clone for Session<M> {
@@ -196,6 +197,33 @@ impl<M: Machine> Session<M> {
         self.shared.driver.wake();
     }
 
+    /// Waits until the exchange is ended by the other end or by the loss of the session; never for one that completes.
+    pub async fn cancelled(&self, channel: u64) {
+        std::future::poll_fn(|cx| {
+            let mut state = self.lock();
+            match state.exchanges.get_mut(&channel) {
+                Some(exchange) if !matches!(exchange.end, Some(Err(_))) => {
+                    exchange.cancelled = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+                Some(_) | None => Poll::Ready(()),
+            }
+        })
+        .await;
+    }
+
+    /// Ends every exchange: the session will not come back.
+    pub fn dissolve(&self) {
+        let mut state = self.lock();
+        state.link += 1;
+        let channels: Vec<u64> = state.exchanges.keys().copied().collect();
+        for channel in channels {
+            state.end(channel, Err(Closed::Unknown));
+        }
+        drop(state);
+        self.shared.driver.wake();
+    }
+
     /// Forgets an exchange that is complete at this end.
     pub fn forget(&self, channel: u64) {
         self.lock().exchanges.remove(&channel);
@@ -250,8 +278,8 @@ impl<M: Machine> State<M> {
             exchange.end = Some(how);
         }
         exchange.wake_reader();
-        if let Some(writer) = exchange.writer.take() {
-            writer.wake();
+        for waker in [exchange.writer.take(), exchange.cancelled.take()].into_iter().flatten() {
+            waker.wake();
         }
     }
 }

@@ -1,0 +1,351 @@
+//! The gateway as a whole: started from a configuration, drained, stopped.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use ropeway_cluster::{Bus, GatewayId, Interests, MessageId, Status};
+use ropeway_core::session::{MuxConfig, OutboxConfig, ReplayWindow, ServerConfig};
+use ropeway_net::Clock;
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{info, warn};
+
+use crate::{
+    admin,
+    config::Config,
+    front::{Connection, Front, FrontLimits},
+    link::{self, CLOCK_SKEW_MAX, Registry},
+    listen::{self, Listeners, TlsFiles},
+    metrics::{Counter, Metrics},
+    proxy::Proxy,
+    push,
+    route::{RouteError, RouteSpec, Router},
+    tickets::{IssuerKeyError, TicketVerifier},
+};
+
+/// A running gateway. Dropping it does not stop it; [`drain`](Self::drain) does.
+pub struct Gateway<B: Bus> {
+    shared: Arc<Shared<B>>,
+    addresses: Addresses,
+}
+
+/// Where a gateway listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// The admin API.
+    pub admin: SocketAddr,
+    /// TLS and WebSocket links, and the HTTP front door.
+    pub tcp: SocketAddr,
+    /// QUIC links.
+    pub udp: SocketAddr,
+}
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The admin token cannot be read.
+    #[error("admin token {} cannot be read: {source}", path.display())]
+    AdminToken {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The bus has no place for this gateway.
+    #[error("bus: {0}")]
+    Bus(String),
+    /// The certificate or its key cannot be used.
+    #[error("certificate {} or key {}: {reason}", cert.display(), key.display())]
+    Certificate {
+        /// The certificate chain's file.
+        cert: std::path::PathBuf,
+        /// The key's file.
+        key: std::path::PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A key of a ticket issuer cannot be used.
+    #[error(transparent)]
+    IssuerKey(#[from] IssuerKeyError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} ({protocol}): {source}; is another gateway running?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// `tcp`, `udp` or `admin`.
+        protocol: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A route cannot be served.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+}
+
+/// What every task of the gateway shares.
+pub(crate) struct Shared<B: Bus> {
+    pub(crate) bus: B,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Counters,
+    pub(crate) front: Arc<Front>,
+    pub(crate) interests: Interests,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) registry: Registry,
+    pub(crate) replay: Mutex<ReplayWindow>,
+    pub(crate) tasks: TaskTracker,
+    config: ArcSwap<Config>,
+    links: TaskTracker,
+    reports: mpsc::Sender<(MessageId, Status)>,
+    server_config: ArcSwap<ServerConfig>,
+    stopped: AtomicBool,
+    verifier: ArcSwap<TicketVerifier>,
+    draining: CancellationToken,
+}
+
+/// Counters of the hot path.
+pub(crate) struct Counters {
+    pub(crate) frames_in: Counter,
+    pub(crate) frames_out: Counter,
+    pub(crate) pushes_accepted: Counter,
+    pub(crate) pushes_acked: Counter,
+    pub(crate) pushes_dropped: Counter,
+    pub(crate) pushes_written: Counter,
+}
+
+impl<B: Bus> Gateway<B> {
+    /// Starts a gateway: binds its addresses, takes its place on the bus and serves.
+    ///
+    /// # Errors
+    ///
+    /// A [`StartError`] that names the file, address or route; nothing keeps running then.
+    pub async fn start(config: Arc<Config>, bus: B) -> Result<Self, StartError> {
+        let tls = TlsFiles::load(&config)?;
+        let token = admin::read_token(&config)?;
+        let listeners = Listeners::bind(&config, &tls).await?;
+        let addresses = listeners.addresses();
+        let name = GatewayId::new(format!("gateway-{:016x}", u64::from_be_bytes(crate::random_bytes())))
+            .map_err(|error| StartError::Bus(error.to_string()))?;
+        let subscription = bus.subscribe(name).await.map_err(|error| StartError::Bus(error.to_string()))?;
+        let (reports, reported) = mpsc::channel(REPORTS_MAX);
+        let shared = Shared::new(config, bus, subscription.interests(), reports)?;
+        shared.tasks.spawn(push::deliver(Arc::clone(&shared), subscription));
+        shared.tasks.spawn(push::report(shared.bus.clone(), shared.counters.pushes(), reported));
+        shared.tasks.spawn(listen::sweep(Arc::clone(&shared)));
+        listeners.serve(&shared, &tls, token);
+        info!(tcp = %addresses.tcp, udp = %addresses.udp, admin = %addresses.admin, "gateway is up");
+        Ok(Self { shared, addresses })
+    }
+
+    /// Returns where the gateway listens.
+    #[must_use]
+    pub const fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Returns the gateway's metrics.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// Takes the live keys of a new configuration, routes and tickets; links and requests in flight go on.
+    ///
+    /// # Errors
+    ///
+    /// A [`StartError`] that names the route or key; the old configuration then stays in force.
+    pub fn reload(&self, config: Arc<Config>) -> Result<(), StartError> {
+        let verifier = TicketVerifier::new(&config.tickets)?;
+        let router = router(&config)?;
+        let server_config = server_config(&config, &router);
+        self.shared.proxy.replace(router);
+        self.shared.verifier.store(Arc::new(verifier));
+        self.shared.server_config.store(Arc::new(server_config));
+        self.shared.config.store(config);
+        info!("configuration taken");
+        Ok(())
+    }
+
+    /// Takes every configuration that comes, until the sender is gone.
+    pub async fn follow(&self, mut configs: watch::Receiver<Arc<Config>>) {
+        while configs.changed().await.is_ok() {
+            let config = Arc::clone(&configs.borrow_and_update());
+            if let Err(error) = self.reload(config) {
+                warn!(%error, "configuration not taken, the old one stays in force");
+            }
+        }
+    }
+
+    /// Leaves in good order: asks clients to move, lets requests in flight finish for at most `drain_timeout`, closes.
+    pub async fn drain(&self) {
+        let shared = &self.shared;
+        let patience = shared.config().gateway.drain_timeout;
+        info!(links = shared.registry.attached_count(), ?patience, "gateway is draining");
+        shared.draining.cancel();
+        for entry in shared.registry.all() {
+            entry.session().with(|server, _| server.drain(patience));
+        }
+        shared.links.close();
+        if timeout(patience, shared.links.wait()).await.is_err() {
+            warn!(links = shared.registry.attached_count(), "drain time is over, closing links");
+        }
+        shared.stopped.store(true, Ordering::Release);
+        for entry in shared.registry.all() {
+            entry.session().with(|server, _| server.stop());
+        }
+        let _ = timeout(STOP_TIMEOUT, shared.links.wait()).await;
+        info!("gateway is down");
+    }
+}
+
+impl<B: Bus> Shared<B> {
+    fn new(
+        config: Arc<Config>,
+        bus: B,
+        interests: Interests,
+        reports: mpsc::Sender<(MessageId, Status)>,
+    ) -> Result<Arc<Self>, StartError> {
+        let clock = Clock::new();
+        let metrics = Arc::new(Metrics::new());
+        let router = router(&config)?;
+        let server_config = server_config(&config, &router);
+        let proxy = Arc::new(Proxy::new(router, Arc::clone(&metrics)));
+        let draining = CancellationToken::new();
+        let verifier = TicketVerifier::new(&config.tickets)?;
+        Ok(Arc::new_cyclic(|shared: &std::sync::Weak<Self>| {
+            let shared = shared.clone();
+            let on_link = move |upgraded, connection: Connection| {
+                if let Some(shared) = shared.upgrade() {
+                    listen::take_websocket(&shared, upgraded, connection.address);
+                }
+            };
+            let front = Front::new(Arc::clone(&proxy), &metrics, FrontLimits::default(), draining.clone());
+            Self {
+                bus,
+                clock,
+                counters: Counters::new(&metrics),
+                front: Arc::new(front.with_links(Box::new(on_link))),
+                interests,
+                proxy,
+                registry: Registry::new(config.gateway.links_max, config.gateway.session_ttl),
+                replay: Mutex::new(ReplayWindow::new(CLOCK_SKEW_MAX, NONCES_MAX, clock.now())),
+                metrics,
+                tasks: TaskTracker::new(),
+                config: ArcSwap::new(config),
+                links: TaskTracker::new(),
+                reports,
+                server_config: ArcSwap::from_pointee(server_config),
+                stopped: AtomicBool::new(false),
+                verifier: ArcSwap::from_pointee(verifier),
+                draining,
+            }
+        }))
+    }
+
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+        self.server_config.load_full()
+    }
+
+    pub(crate) fn verifier(&self) -> Arc<TicketVerifier> {
+        self.verifier.load_full()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+
+    pub(crate) const fn draining(&self) -> &CancellationToken {
+        &self.draining
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Runs a link as one of those that a drain waits for.
+    pub(crate) fn spawn_link(self: &Arc<Self>, carrier: Box<dyn ropeway_net::carrier::Carrier>) {
+        self.links.spawn(link::serve(Arc::clone(self), carrier));
+    }
+
+    /// Notes how far a message got. When the notes come faster than they are taken, a message stays at its earlier status.
+    pub(crate) fn report(&self, id: String, status: Status) {
+        if let Ok(id) = MessageId::new(id) {
+            let _ = self.reports.try_send((id, status));
+        }
+    }
+}
+
+impl Counters {
+    fn new(metrics: &Metrics) -> Self {
+        Self {
+            frames_in: metrics.frames("in"),
+            frames_out: metrics.frames("out"),
+            pushes_accepted: metrics.pushes("accepted"),
+            pushes_acked: metrics.pushes("acked"),
+            pushes_dropped: metrics.pushes("dropped"),
+            pushes_written: metrics.pushes("written"),
+        }
+    }
+
+    fn pushes(&self) -> [Counter; 2] {
+        [self.pushes_written.clone(), self.pushes_acked.clone()]
+    }
+}
+
+fn router(config: &Config) -> Result<Router, RouteError> {
+    Router::new(config.routes.iter().map(RouteSpec::from).collect())
+}
+
+fn server_config(config: &Config, router: &Router) -> ServerConfig {
+    let gateway = &config.gateway;
+    ServerConfig {
+        gateway: gateway.name.clone(),
+        hosts: router.hosts(),
+        mux: MuxConfig {
+            answers_ttl: gateway.answers_ttl,
+            channel_credit: clamp(gateway.channel_credit_bytes),
+            channels_max: clamp(gateway.channels_per_link_max.min(gateway.requests_per_link_max)),
+            kept_bytes_max: gateway.answers_bytes_max as u64,
+            link_credit: clamp(gateway.link_credit_bytes),
+            payload_bytes_max: clamp(gateway.frame_bytes_max),
+        },
+        outbox: OutboxConfig {
+            messages_max: config.push.session_messages_max,
+            bytes_max: config.push.session_bytes_max,
+        },
+        heartbeat: (gateway.heartbeat_min, gateway.heartbeat_max),
+        topics_max: TOPICS_MAX,
+    }
+}
+
+fn clamp(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Statuses of pushes that wait to be noted at the bus.
+const REPORTS_MAX: usize = 65_536;
+
+/// HELLOs remembered against replay: two minutes of 4,000 handshakes a second, more than one machine makes (20 MB).
+const NONCES_MAX: usize = 500_000;
+
+/// Topics of one session, as many as HELLO may carry.
+const TOPICS_MAX: usize = 100;
+
+/// Time for the goodbyes after the drain.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,0 +1,233 @@
+//! The gateway's sockets: one TCP port for links and HTTP, one UDP port for QUIC, one for the admin API.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use noq::{Endpoint, EndpointConfig, crypto::rustls::QuicServerConfig};
+use ropeway_cluster::Bus;
+use ropeway_net::{
+    carrier::{QuicCarrier, TlsCarrier, WsCarrier, link_transport, ws_limits},
+    tls::{
+        Alpn, CertSource, FirstByte, ServerTls, ServerTlsOptions, SessionStore, TlsError, quic_server_config,
+        server_config, sniff,
+    },
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tracing::{debug, warn};
+
+use crate::{
+    admin,
+    config::Config,
+    front::{self, Connection, Protocol},
+    gateway::{Addresses, Shared, StartError},
+};
+
+/// The certificate chain and key in memory.
+pub(crate) struct TlsFiles {
+    certificates: Arc<CertSource>,
+    early_data_bytes_max: u32,
+    sessions_max: usize,
+}
+
+/// Sockets that are bound and not served yet.
+pub(crate) struct Listeners {
+    tcp: TcpListener,
+    udp: Endpoint,
+    admin: TcpListener,
+    addresses: Addresses,
+}
+
+impl TlsFiles {
+    pub(crate) fn load(config: &Config) -> Result<Self, StartError> {
+        let (cert, key) = (config.cert_path(), config.key_path());
+        let failed = |reason: String| StartError::Certificate { cert: cert.clone(), key: key.clone(), reason };
+        let chain = CertificateDer::pem_file_iter(&cert)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| failed(error.to_string()))?;
+        let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| failed(error.to_string()))?;
+        let certificates = CertSource::new(chain, private).map_err(|error| failed(error.to_string()))?;
+        Ok(Self {
+            certificates: Arc::new(certificates),
+            early_data_bytes_max: config.tls.early_data_bytes,
+            sessions_max: config.tls.sessions_max,
+        })
+    }
+
+    /// Options with a session store of their own: a session of TCP is none of QUIC's.
+    fn options(&self, alpn: Vec<Alpn>) -> ServerTlsOptions {
+        ServerTlsOptions {
+            early_data_bytes_max: self.early_data_bytes_max,
+            sessions: Arc::new(SessionStore::new(self.sessions_max)),
+            ..ServerTlsOptions::new(Arc::clone(&self.certificates), alpn)
+        }
+    }
+}
+
+impl Listeners {
+    /// Binds every socket of the configuration. Where the UDP port is zero it becomes the TCP one.
+    pub(crate) async fn bind(config: &Config, tls: &TlsFiles) -> Result<Self, StartError> {
+        let failed = |address, protocol| move |source| StartError::Listen { address, protocol, source };
+        let gateway = &config.gateway;
+        let tcp = TcpListener::bind(gateway.tcp_listen).await.map_err(failed(gateway.tcp_listen, "tcp"))?;
+        let tcp_address = tcp.local_addr().map_err(failed(gateway.tcp_listen, "tcp"))?;
+        let mut udp_listen = gateway.udp_listen;
+        if udp_listen.port() == 0 {
+            udp_listen.set_port(tcp_address.port());
+        }
+        let admin = TcpListener::bind(config.admin.listen).await.map_err(failed(config.admin.listen, "admin"))?;
+        let udp = quic_endpoint(udp_listen, tls).map_err(failed(udp_listen, "udp"))?;
+        let addresses = Addresses {
+            admin: admin.local_addr().map_err(failed(config.admin.listen, "admin"))?,
+            tcp: tcp_address,
+            udp: udp.local_addr().map_err(failed(udp_listen, "udp"))?,
+        };
+        Ok(Self { tcp, udp, admin, addresses })
+    }
+
+    pub(crate) const fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Serves the sockets until the gateway drains; the admin API goes on until the process ends.
+    pub(crate) fn serve<B: Bus>(self, shared: &Arc<Shared<B>>, tls: &TlsFiles, token: String) {
+        let tls = server_config(tls.options(vec![Alpn::Link, Alpn::H2, Alpn::Http11]));
+        shared.tasks.spawn(accept_tcp(Arc::clone(shared), self.tcp, tls));
+        shared.tasks.spawn(accept_quic(Arc::clone(shared), self.udp));
+        shared.tasks.spawn(admin::serve(Arc::clone(shared), self.admin, token));
+    }
+}
+
+/// Forgets sessions and answers whose time is over.
+pub(crate) async fn sweep<B: Bus>(shared: Arc<Shared<B>>) {
+    loop {
+        let now = shared.clock.now();
+        let next = shared.registry.sweep(now).map_or(now + SWEEP_INTERVAL, |next| next.min(now + SWEEP_INTERVAL));
+        sleep_until(shared.clock.instant(next).max(Instant::now() + SWEEP_PAUSE)).await;
+    }
+}
+
+/// Makes a link of a WebSocket that the front door switched.
+pub(crate) fn take_websocket<B: Bus>(shared: &Arc<Shared<B>>, upgraded: Upgraded, peer: SocketAddr) {
+    let socket = tokio_websockets::ServerBuilder::new().limits(ws_limits()).serve(TokioIo::new(upgraded));
+    shared.spawn_link(Box::new(WsCarrier::new(socket, peer)));
+}
+
+async fn accept_tcp<B: Bus>(shared: Arc<Shared<B>>, listener: TcpListener, tls: Arc<rustls::ServerConfig>) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shared.draining().cancelled() => return,
+        };
+        match accepted {
+            Ok((tcp, peer)) => {
+                let task = serve_tcp(Arc::clone(&shared), tcp, peer, Arc::clone(&tls));
+                shared.tasks.spawn(task);
+            }
+            Err(error) => {
+                // Out of file descriptors or memory: a pause lets some connections end.
+                warn!(%error, "cannot accept connections");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_tcp<B: Bus>(
+    shared: Arc<Shared<B>>,
+    tcp: TcpStream,
+    peer: SocketAddr,
+    config: Arc<rustls::ServerConfig>,
+) {
+    let patience = shared.config().gateway.hello_timeout;
+    let refused = |reason| shared.metrics.refusal(reason).inc();
+    match timeout(patience, sniff(&tcp)).await {
+        Err(_) => return refused("first_byte_timeout"),
+        Ok(Err(_) | Ok(FirstByte::Closed)) => return refused("closed_early"),
+        Ok(Ok(FirstByte::Other(_))) => {
+            let connection = Connection { plain: true, ..Connection::new(peer) };
+            return front::serve(tcp, Protocol::H1, Arc::clone(&shared.front), connection).await;
+        }
+        Ok(Ok(FirstByte::Tls)) => {}
+    }
+    let Ok(mut tls) = ServerTls::new(tcp, config) else { return refused("tls_settings") };
+    let greeting = match timeout(patience, tls.handshake()).await {
+        Ok(Ok(greeting)) => greeting,
+        Ok(Err(error)) => {
+            debug!(%peer, %error, "tls handshake failed");
+            return refused(tls_reason(&error));
+        }
+        Err(_) => return refused("tls_handshake_timeout"),
+    };
+    let protocol = match greeting.alpn {
+        Some(Alpn::Link) => return shared.spawn_link(Box::new(TlsCarrier::new(tls, peer))),
+        Some(Alpn::H2) => Protocol::H2,
+        Some(Alpn::Http11) | None => Protocol::H1,
+    };
+    // HTTP requests wait for the end of the handshake instead of being served as early data (RFC 8470 section 3).
+    if !matches!(timeout(patience, tls.confirm()).await, Ok(Ok(()))) {
+        return refused("tls_handshake_timeout");
+    }
+    front::serve(tls.into_stream(), protocol, Arc::clone(&shared.front), Connection::new(peer)).await;
+}
+
+const fn tls_reason(error: &TlsError) -> &'static str {
+    match error {
+        TlsError::Abandoned => "tls_abandoned",
+        TlsError::NoCommonProtocol => "tls_no_common_alpn",
+        TlsError::NotTls { .. } => "not_tls",
+        _ => "tls_handshake",
+    }
+}
+
+fn quic_endpoint(address: SocketAddr, tls: &TlsFiles) -> io::Result<Endpoint> {
+    let config = quic_server_config(tls.options(vec![Alpn::Link]));
+    let crypto = QuicServerConfig::try_from(config).map_err(io::Error::other)?;
+    let mut server = noq::ServerConfig::with_crypto(Arc::new(crypto));
+    server.transport_config(Arc::new(link_transport()));
+    let socket = std::net::UdpSocket::bind(address)?;
+    Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(noq::TokioRuntime))
+}
+
+async fn accept_quic<B: Bus>(shared: Arc<Shared<B>>, endpoint: Endpoint) {
+    loop {
+        let incoming = tokio::select! {
+            incoming = endpoint.accept() => incoming,
+            () = shared.draining().cancelled() => {
+                // Connections that are up go on; new ones are refused.
+                endpoint.set_server_config(None);
+                endpoint.wait_idle().await;
+                return;
+            }
+        };
+        let Some(incoming) = incoming else { return };
+        let peer = incoming.remote_address();
+        let shared = Arc::clone(&shared);
+        let tasks = shared.tasks.clone();
+        tasks.spawn(async move {
+            let refused = |reason| shared.metrics.refusal(reason).inc();
+            let Ok(connecting) = incoming.accept() else { return refused("quic_broken") };
+            match timeout(shared.config().gateway.hello_timeout, connecting).await {
+                Ok(Ok(connection)) => shared.spawn_link(Box::new(QuicCarrier::new(connection, peer, false))),
+                Ok(Err(error)) => {
+                    debug!(%peer, %error, "quic handshake failed");
+                    refused("quic_handshake");
+                }
+                Err(_) => refused("quic_handshake_timeout"),
+            }
+        });
+    }
+}
+
+/// Longest time between two looks for sessions to forget.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Shortest time between two such looks.
+const SWEEP_PAUSE: Duration = Duration::from_millis(100);
+
+/// Pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -147,7 +147,7 @@ async fn push<B: Bus>(
         PublishError::TooLarge { .. } => {
             Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", error.to_string())
         }
-        _ => Failure::new(StatusCode::SERVICE_UNAVAILABLE, "no_room", error.to_string()),
+        PublishError::NoRoom { .. } | _ => Failure::new(StatusCode::SERVICE_UNAVAILABLE, "no_room", error.to_string()),
     })?;
     let pushed = Pushed {
         id: accepted.id.to_string(),

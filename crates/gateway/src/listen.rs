@@ -9,8 +9,8 @@ use ropeway_cluster::Bus;
 use ropeway_net::{
     carrier::{QuicCarrier, TlsCarrier, WsCarrier, link_transport, ws_limits},
     tls::{
-        Alpn, CertSource, FirstByte, ServerTls, ServerTlsOptions, SessionStore, TlsError, quic_server_config,
-        server_config, sniff,
+        Alpn, CertSource, FirstByte, ServerTls, ServerTlsOptions, SessionStore, quic_server_config, server_config,
+        sniff,
     },
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
@@ -159,7 +159,7 @@ async fn serve_tcp<B: Bus>(
         Ok(Ok(greeting)) => greeting,
         Ok(Err(error)) => {
             debug!(%peer, %error, "tls handshake failed");
-            return refused(tls_reason(&error));
+            return refused(error.cause());
         }
         Err(_) => return refused("tls_handshake_timeout"),
     };
@@ -173,15 +173,6 @@ async fn serve_tcp<B: Bus>(
         return refused("tls_handshake_timeout");
     }
     front::serve(tls.into_stream(), protocol, Arc::clone(&shared.front), Connection::new(peer)).await;
-}
-
-const fn tls_reason(error: &TlsError) -> &'static str {
-    match error {
-        TlsError::Abandoned => "tls_abandoned",
-        TlsError::NoCommonProtocol => "tls_no_common_alpn",
-        TlsError::NotTls { .. } => "not_tls",
-        _ => "tls_handshake",
-    }
 }
 
 fn quic_endpoint(address: SocketAddr, tls: &TlsFiles) -> io::Result<Endpoint> {

@@ -59,10 +59,8 @@ async fn pump(mut body: ProxyBody, mut writer: BodyWriter<Server>) {
         match body.frame().await {
             None => return writer.finish(None),
             Some(Err(error)) => {
-                let code = match error {
-                    ProxyError::BodyTooLarge => ResetCode::BodyTooLarge,
-                    _ => ResetCode::UpstreamCut,
-                };
+                let too_large = matches!(error, ProxyError::BodyTooLarge);
+                let code = if too_large { ResetCode::BodyTooLarge } else { ResetCode::UpstreamCut };
                 return writer.reset(code, error.name());
             }
             Some(Ok(frame)) => match frame.into_data() {

@@ -124,13 +124,7 @@ impl<B: Bus> Link<B> {
     }
 
     fn count(&self, error: &CarrierError) {
-        let reason = match error {
-            CarrierError::Link(error) => error.name(),
-            CarrierError::Tls { .. } => "tls_broken",
-            CarrierError::WebSocket { .. } => "websocket_broken",
-            _ => "connection_lost",
-        };
-        self.shared.metrics.refusal(reason).inc();
+        self.shared.metrics.refusal(error.name()).inc();
         debug!(peer = %self.peer, carrier = %self.kind, %error, "link broke");
     }
 

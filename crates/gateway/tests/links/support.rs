@@ -1,4 +1,5 @@
 //! A gateway with a certificate of its own, and a bare client end to talk to it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{future::poll_fn, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -32,8 +33,6 @@ pub(crate) struct World {
     pub(crate) gateway: Gateway<LocalBus>,
     pub(crate) issuer: TicketIssuer,
     pub(crate) trust: Trust,
-    pub(crate) config: Arc<Config>,
-    pub(crate) token: String,
     _folder: TempDir,
 }
 
@@ -54,10 +53,9 @@ impl World {
         config.tickets.keys = vec![TicketKey { kid: "test".into(), public_key: KeySource::Raw(issuer.public_key()) }];
         config.routes = vec![RouteConfig::new("api.test", "builtin:echo".parse().unwrap())];
         change(&mut config);
-        let config = Arc::new(config);
-        let gateway = Gateway::start(Arc::clone(&config), LocalBus::new(LocalBusConfig::default())).await.unwrap();
+        let gateway = Gateway::start(Arc::new(config), LocalBus::new(LocalBusConfig::default())).await.unwrap();
         let trust = Trust::Roots(vec![signed.cert.der().clone()]);
-        Self { gateway, issuer, trust, config, token: "secret".into(), _folder: folder }
+        Self { gateway, issuer, trust, _folder: folder }
     }
 
     pub(crate) fn address(&self, carrier: CarrierKind) -> SocketAddr {
@@ -82,12 +80,6 @@ impl World {
         let clock = Clock::new();
         let session = Session::new(Client::new(config, clock.now()), clock);
         Device { session, key, ticket, gateway: "gw.test".into() }
-    }
-
-    pub(crate) fn counted(&self, series: &str) -> u64 {
-        let text = self.gateway.metrics().render();
-        let line = text.lines().find(|line| line.starts_with(series));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
     }
 }
 

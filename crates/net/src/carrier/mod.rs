@@ -123,6 +123,20 @@ pub enum CarrierError {
     },
 }
 
+impl CarrierError {
+    /// Returns the stable name of the error, for metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "connection_lost",
+            Self::Link(error) => error.name(),
+            Self::Quic { .. } => "quic_broken",
+            Self::Tls { source, .. } => source.cause(),
+            Self::WebSocket { .. } => "websocket_broken",
+        }
+    }
+}
+
 /// Label of the TLS exporter that PROOF signs (RFC 8446 section 7.5).
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-ropeway-link-v1";
 

@@ -107,7 +107,8 @@ pub(crate) struct Shared<B: Bus> {
     pub(crate) replay: Mutex<ReplayWindow>,
     pub(crate) tasks: TaskTracker,
     config: ArcSwap<Config>,
-    links: TaskTracker,
+    /// Links and HTTP connections.
+    connections: TaskTracker,
     reports: mpsc::Sender<(MessageId, Status)>,
     server_config: ArcSwap<ServerConfig>,
     stopped: AtomicBool,
@@ -197,15 +198,18 @@ impl<B: Bus> Gateway<B> {
         for entry in shared.registry.all() {
             entry.session().with(|server, _| server.drain(patience));
         }
-        shared.links.close();
-        if timeout(patience, shared.links.wait()).await.is_err() {
-            warn!(links = shared.registry.attached_count(), "drain time is over, closing links");
+        shared.connections.close();
+        let tunnels = shared.front.tunnels();
+        tunnels.close();
+        let finished = async { tokio::join!(shared.connections.wait(), tunnels.wait()) };
+        if timeout(patience, finished).await.is_err() {
+            warn!(links = shared.registry.attached_count(), "drain time is over, closing connections");
         }
         shared.stopped.store(true, Ordering::Release);
         for entry in shared.registry.all() {
             entry.session().with(|server, _| server.stop());
         }
-        let _ = timeout(STOP_TIMEOUT, shared.links.wait()).await;
+        let _ = timeout(STOP_TIMEOUT, shared.connections.wait()).await;
         info!("gateway is down");
     }
 }
@@ -244,7 +248,7 @@ impl<B: Bus> Shared<B> {
                 metrics,
                 tasks: TaskTracker::new(),
                 config: ArcSwap::new(config),
-                links: TaskTracker::new(),
+                connections: TaskTracker::new(),
                 reports,
                 server_config: ArcSwap::from_pointee(server_config),
                 stopped: AtomicBool::new(false),
@@ -278,9 +282,14 @@ impl<B: Bus> Shared<B> {
         self.stopped.load(Ordering::Acquire)
     }
 
+    /// Serves a connection as one of those that a drain waits for.
+    pub(crate) fn spawn_connection(&self, serving: impl Future<Output = ()> + Send + 'static) {
+        self.connections.spawn(serving);
+    }
+
     /// Runs a link as one of those that a drain waits for.
     pub(crate) fn spawn_link(self: &Arc<Self>, carrier: Box<dyn ropeway_net::carrier::Carrier>) {
-        self.links.spawn(link::serve(Arc::clone(self), carrier));
+        self.connections.spawn(link::serve(Arc::clone(self), carrier));
     }
 
     /// Notes how far a message got. When the notes come faster than they are taken, a message stays at its earlier status.

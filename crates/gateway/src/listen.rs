@@ -125,8 +125,7 @@ async fn accept_tcp<B: Bus>(shared: Arc<Shared<B>>, listener: TcpListener, tls: 
         };
         match accepted {
             Ok((tcp, peer)) => {
-                let task = serve_tcp(Arc::clone(&shared), tcp, peer, Arc::clone(&tls));
-                shared.tasks.spawn(task);
+                shared.spawn_connection(serve_tcp(Arc::clone(&shared), tcp, peer, Arc::clone(&tls)));
             }
             Err(error) => {
                 // Out of file descriptors or memory: a pause lets some connections end.

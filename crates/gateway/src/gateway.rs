@@ -13,7 +13,7 @@ use std::{
 use arc_swap::ArcSwap;
 use ropeway_cluster::{Bus, GatewayId, Interests, MessageId, Status};
 use ropeway_core::session::{MuxConfig, OutboxConfig, ReplayWindow, ServerConfig};
-use ropeway_net::Clock;
+use ropeway_net::{Clock, tls::CertSource};
 use tokio::{
     sync::{mpsc, watch},
     time::timeout,
@@ -38,6 +38,7 @@ use crate::{
 pub struct Gateway<B: Bus> {
     shared: Arc<Shared<B>>,
     addresses: Addresses,
+    certificates: Arc<CertSource>,
 }
 
 /// Where a gateway listens.
@@ -147,7 +148,7 @@ impl<B: Bus> Gateway<B> {
         shared.tasks.spawn(listen::sweep(Arc::clone(&shared)));
         listeners.serve(&shared, &tls, token);
         info!(tcp = %addresses.tcp, udp = %addresses.udp, admin = %addresses.admin, "gateway is up");
-        Ok(Self { shared, addresses })
+        Ok(Self { shared, addresses, certificates: tls.certificates() })
     }
 
     /// Returns where the gateway listens.
@@ -162,15 +163,17 @@ impl<B: Bus> Gateway<B> {
         &self.shared.metrics
     }
 
-    /// Takes the live keys of a new configuration, routes and tickets; links and requests in flight go on.
+    /// Takes the live keys of a new configuration, routes and tickets, and reads the certificate again; links and
+    /// requests in flight go on.
     ///
     /// # Errors
     ///
-    /// A [`StartError`] that names the route or key; the old configuration then stays in force.
+    /// A [`StartError`] that names the route, key or file; the old configuration then stays in force.
     pub fn reload(&self, config: Arc<Config>) -> Result<(), StartError> {
         let verifier = TicketVerifier::new(&config.tickets)?;
         let router = router(&config)?;
         let server_config = server_config(&config, &router);
+        listen::renew_certificate(&config, &self.certificates)?;
         self.shared.proxy.replace(router);
         self.shared.verifier.store(Arc::new(verifier));
         self.shared.server_config.store(Arc::new(server_config));

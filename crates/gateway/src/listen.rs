@@ -44,18 +44,18 @@ pub(crate) struct Listeners {
 
 impl TlsFiles {
     pub(crate) fn load(config: &Config) -> Result<Self, StartError> {
-        let (cert, key) = (config.cert_path(), config.key_path());
-        let failed = |reason: String| StartError::Certificate { cert: cert.clone(), key: key.clone(), reason };
-        let chain = CertificateDer::pem_file_iter(&cert)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| failed(error.to_string()))?;
-        let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| failed(error.to_string()))?;
-        let certificates = CertSource::new(chain, private).map_err(|error| failed(error.to_string()))?;
+        let (chain, key) = read_certificate(config)?;
+        let certificates = CertSource::new(chain, key).map_err(|error| unusable(config, &error))?;
         Ok(Self {
             certificates: Arc::new(certificates),
             early_data_bytes_max: config.tls.early_data_bytes,
             sessions_max: config.tls.sessions_max,
         })
+    }
+
+    /// Returns the certificate that handshakes use, to exchange it while they do.
+    pub(crate) fn certificates(&self) -> Arc<CertSource> {
+        Arc::clone(&self.certificates)
     }
 
     /// Options with a session store of their own: a session of TCP is none of QUIC's.
@@ -102,6 +102,12 @@ impl Listeners {
     }
 }
 
+/// Uses the certificate that the files hold now for all later handshakes.
+pub(crate) fn renew_certificate(config: &Config, certificates: &CertSource) -> Result<(), StartError> {
+    let (chain, key) = read_certificate(config)?;
+    certificates.replace(chain, key).map_err(|error| unusable(config, &error))
+}
+
 /// Forgets sessions and answers whose time is over.
 pub(crate) async fn sweep<B: Bus>(shared: Arc<Shared<B>>) {
     loop {
@@ -115,6 +121,17 @@ pub(crate) async fn sweep<B: Bus>(shared: Arc<Shared<B>>) {
 pub(crate) fn take_websocket<B: Bus>(shared: &Arc<Shared<B>>, upgraded: Upgraded, peer: SocketAddr) {
     let socket = tokio_websockets::ServerBuilder::new().limits(ws_limits()).serve(TokioIo::new(upgraded));
     shared.spawn_link(Box::new(WsCarrier::new(socket, peer)));
+}
+
+fn read_certificate(config: &Config) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), StartError> {
+    let chain = CertificateDer::pem_file_iter(config.cert_path()).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| unusable(config, &error))?;
+    let key = PrivateKeyDer::from_pem_file(config.key_path()).map_err(|error| unusable(config, &error))?;
+    Ok((chain, key))
+}
+
+fn unusable(config: &Config, reason: &dyn std::fmt::Display) -> StartError {
+    StartError::Certificate { cert: config.cert_path(), key: config.key_path(), reason: reason.to_string() }
 }
 
 async fn accept_tcp<B: Bus>(shared: Arc<Shared<B>>, listener: TcpListener, tls: Arc<rustls::ServerConfig>) {

@@ -32,6 +32,7 @@ pub use model::{
 pub use reload::{ReloadStatus, Watcher};
 pub use sample::sample;
 pub use upstream::{Builtin, KeySource, Upstream, UpstreamError, UpstreamScheme};
+pub use value::{duration, is_filter, is_host_pattern};
 
 #[cfg(test)]
 mod tests;

@@ -21,8 +21,8 @@ section! {
         /// The admin API: push, health and metrics.
         pub admin: AdminConfig = AdminConfig::default();
         /// The services behind the gateway, one `[[route]]` each. A host named in full wins over "*.HOST", the longest
-        /// of those over "*"; among the routes of one host the longest matching `path_prefix` wins. Without any route
-        /// nothing is served.
+        /// of those over "*"; among the routes of one host the longest matching `path_prefix` wins. Without any,
+        /// `ropeway up` serves a demo as demo.test.
         pub routes("route"): Vec<RouteConfig> = Vec::new();
         /// Messages pushed to devices.
         pub push: PushConfig = PushConfig::default();

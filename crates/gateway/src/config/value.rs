@@ -174,8 +174,9 @@ pub(super) fn is_host(host: &str) -> bool {
     }
 }
 
-/// Says whether this is a host, all names below one, or the sign for every host.
-pub(super) fn is_host_pattern(host: &str) -> bool {
+/// Says whether this is a host, all names below one (`*.HOST`), or the sign for every host (`*`).
+#[must_use]
+pub fn is_host_pattern(host: &str) -> bool {
     match host.strip_prefix("*.") {
         Some(parent) => !parent.starts_with('[') && is_host(parent),
         None => host == "*" || is_host(host),
@@ -193,7 +194,8 @@ pub(super) fn is_word(word: &str) -> bool {
 }
 
 /// Says whether these are log levels, alone or as `module=level`, parted by commas.
-pub(super) fn is_filter(filter: &str) -> bool {
+#[must_use]
+pub fn is_filter(filter: &str) -> bool {
     filter.split(',').map(str::trim).all(|directive| {
         let (module, level) = directive.split_once('=').unwrap_or(("", directive));
         LOG_LEVELS.contains(&level) && module.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b':')
@@ -201,7 +203,8 @@ pub(super) fn is_filter(filter: &str) -> bool {
 }
 
 /// Reads a time such as `30s`, `250ms` or `9m50s`: units from large to small, each at most once.
-fn duration(text: &str) -> Option<Duration> {
+#[must_use]
+pub fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total_ms = 0_u64;
     for (unit, unit_ms) in DURATION_UNITS {

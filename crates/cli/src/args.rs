@@ -1,0 +1,172 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use ropeway_cluster::{CollapseKey, ContentType, MessageId, Target, UserId};
+use ropeway_gateway::config::{self, RouteConfig, Upstream};
+
+/// Carries an app's HTTP requests across bad networks, and messages back to it.
+#[derive(Debug, Parser)]
+#[command(name = "ropeway", version, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// What every command understands.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command understands.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Global {
+    /// Folder where `up` keeps its keys and where the other commands find them [default: ./ropeway-data]
+    #[arg(long, global = true, env = "ROPEWAY_DATA", value_name = "DIR", hide_env_values = true)]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Write JSON objects, one a line, in place of prose; errors too
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Write results and errors only
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Log to standard error, such as "info" or "info,ropeway_gateway=debug"
+    #[arg(long, global = true, value_name = "FILTER", value_parser = log_filter)]
+    pub(crate) log: Option<String>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Write or check a configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Push a message to devices, or ask how far one got
+    Push(PushArgs),
+    /// Issue a ticket for a device, for development
+    Ticket(TicketArgs),
+    /// Start a gateway, with all it needs, in one process
+    Up(UpArgs),
+}
+
+/// What to do with a configuration.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check a configuration file and say what is wrong with it
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Write a configuration with every key, its meaning and its default
+    Sample,
+}
+
+/// How to push.
+#[derive(Args, Debug)]
+pub(crate) struct PushArgs {
+    /// Who gets it: all, user:NAME, device:ID or topic:NAME
+    #[arg(long, value_name = "TARGET", required_unless_present = "status")]
+    pub(crate) to: Option<Target>,
+    /// The message's own id; the same id twice is the same message
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<MessageId>,
+    /// Media type of the message
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) content_type: Option<ContentType>,
+    /// How long it is worth delivering, such as 90s, 30m or 7d
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) ttl: Option<Duration>,
+    /// An undelivered message with the same key is replaced by this one
+    #[arg(long, value_name = "KEY")]
+    pub(crate) collapse_key: Option<CollapseKey>,
+    /// Say how far a message got, in place of pushing one
+    #[arg(long, value_name = "ID", conflicts_with_all = ["to", "id", "content_type", "ttl", "collapse_key", "text"])]
+    pub(crate) status: Option<MessageId>,
+    /// The message; "-" takes it from standard input
+    #[arg(required_unless_present = "status", allow_hyphen_values = true)]
+    pub(crate) text: Option<String>,
+}
+
+/// Which ticket to issue.
+#[derive(Args, Debug)]
+pub(crate) struct TicketArgs {
+    /// The user
+    #[arg(long, value_name = "NAME", default_value = "dev")]
+    pub(crate) user: UserId,
+    /// The app [default: that of the gateway]
+    #[arg(long, value_parser = word)]
+    pub(crate) app: Option<String>,
+    /// PEM file of the device's Ed25519 key, private or public; "generate" makes a new one [default: the development
+    /// device's]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) device_key: Option<PathBuf>,
+    /// How long it is good, such as 90s, 12h or 30d
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "30d")]
+    pub(crate) ttl: Duration,
+    /// File to write it to, in place of standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// What to start.
+#[derive(Args, Debug)]
+pub(crate) struct UpArgs {
+    /// Configuration file; see `ropeway config sample`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Service behind the gateway, such as api.test=http://127.0.0.1:8000; may be repeated
+    #[arg(long = "upstream", value_name = "HOST=URL", value_parser = upstream)]
+    pub(crate) upstreams: Vec<RouteConfig>,
+    /// TCP and UDP address for links and HTTP [default: 127.0.0.1:7443]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// TCP address of the admin API [default: 127.0.0.1:7480]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+fn upstream(text: &str) -> Result<RouteConfig, String> {
+    let Some((host, url)) = text.split_once('=') else {
+        return Err("write HOST=URL, such as api.test=http://127.0.0.1:8000".to_owned());
+    };
+    let host = host.to_ascii_lowercase();
+    if !config::is_host_pattern(&host) {
+        return Err(format!("`{host}` is no host name; write it without a scheme and a port"));
+    }
+    let upstream: Upstream =
+        url.parse().map_err(|error: config::UpstreamError| format!("{error}; {}", error.hint()))?;
+    Ok(RouteConfig::new(&host, upstream))
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    match config::duration(text) {
+        Some(time) if !time.is_zero() => Ok(time),
+        Some(_) | None => Err("write a time with its unit, such as 90s, 30m, 12h or 7d".to_owned()),
+    }
+}
+
+fn log_filter(text: &str) -> Result<String, String> {
+    if config::is_filter(text) {
+        return Ok(text.to_owned());
+    }
+    Err("write a level (off, error, warn, info, debug, trace) or levels by module".to_owned())
+}
+
+fn word(text: &str) -> Result<String, String> {
+    if !text.is_empty() && text.chars().all(|c| !c.is_whitespace() && !c.is_control()) {
+        return Ok(text.to_owned());
+    }
+    Err("write a name without spaces".to_owned())
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   failed; the message says why
+  2   the command line is wrong
+  18  only a part of the answer came
+  22  the answer's status is 400 or more, and --fail is given
+  28  out of time (--max-time)
+  141 nobody reads the output any more";

@@ -1,0 +1,174 @@
+//! `ropeway up`: all roles in one process, with what they need made on the first start.
+
+mod announce;
+mod overlay;
+mod stops;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use ropeway_cluster::{LocalBus, LocalBusConfig};
+use ropeway_core::CarrierKind;
+use ropeway_gateway::config::{Config, LogFormat, Watcher};
+use ropeway_gateway::{Addresses, Gateway};
+use serde_json::json;
+use tokio::sync::watch;
+
+use self::announce::{Announcement, reachable};
+use self::overlay::Overlay;
+use self::stops::Stops;
+use crate::args::{Global, UpArgs};
+use crate::data_dir::{AccessPoint, ClientFile, DEVICE_KEY, DataDir, DataDirError, Lock, TICKET};
+use crate::error::CommandError;
+use crate::logs;
+use crate::output::Output;
+
+/// Runs the command until a signal ends it.
+pub(crate) async fn run(args: &UpArgs, global: &Global, output: Output) -> Result<(), CommandError> {
+    let mut overlay = Overlay::new(args, global);
+    let mut config = match &args.config {
+        Some(file) => Config::load(file)?,
+        None => Config::default(),
+    };
+    overlay.apply(&mut config);
+    overlay.check(&config)?;
+    logs::start(&config.log.filter, if output.is_json() { LogFormat::Json } else { config.log.format });
+    let mut stops = Stops::new(args.config.is_none()).map_err(CommandError::Runtime)?;
+
+    let data = DataDir::new(Some(&config.gateway.data_dir));
+    let lock = data.lock()?;
+    let house = House { data, lock };
+    house.furnish(&mut overlay, &mut config)?;
+    let running = config.clone();
+    let watcher = args.config.clone().map(|file| Watcher::start(file, running, move |config| overlay.apply(config)));
+
+    let bus = LocalBus::new(bus_config(&config));
+    let gateway = Gateway::start(Arc::new(config.clone()), bus).await?;
+    house.leave_client(&config, gateway.addresses())?;
+
+    let program = std::env::args().next().unwrap_or_else(|| "ropeway".to_owned());
+    let announcement =
+        Announcement { config: &config, addresses: gateway.addresses(), data: &house.data, program: &program };
+    output.result(&announcement.text(), &announcement.object())?;
+
+    let signal = tokio::select! {
+        signal = stops.next() => signal,
+        never = house.follow(&gateway, watcher.as_ref().map(Watcher::subscribe)) => match never {},
+    };
+    drop(watcher);
+    drain(&gateway, signal, &mut stops, output).await
+}
+
+/// Lets requests in flight finish, unless a second signal comes.
+async fn drain(
+    gateway: &Gateway<LocalBus>,
+    signal: &str,
+    stops: &mut Stops,
+    output: Output,
+) -> Result<(), CommandError> {
+    let text = format!("{signal}: requests in flight may finish; once more stops at once");
+    output.result(&text, &json!({ "event": "draining", "signal": signal }))?;
+    tokio::select! {
+        () = gateway.drain() => output.result("Ropeway is down.", &json!({ "event": "down" })),
+        signal = stops.next() => Err(CommandError::Interrupted { signal }),
+    }
+}
+
+/// The data folder while `up` holds it.
+#[derive(Debug)]
+struct House {
+    data: DataDir,
+    lock: Lock,
+}
+
+impl House {
+    /// Makes what the configuration needs and does not name.
+    fn furnish(&self, overlay: &mut Overlay, config: &mut Config) -> Result<(), DataDirError> {
+        self.certify(config)?;
+        self.data.admin_token(&self.lock, &config.admin_token_path())?;
+        if config.tickets.keys.is_empty() {
+            let issuer = self.data.make_issuer(&self.lock)?;
+            self.data.development_ticket(&self.lock, &issuer, app(config), SystemTime::now())?;
+            overlay.set_issuer(&issuer);
+            overlay.apply(config);
+        }
+        Ok(())
+    }
+
+    /// Makes a certificate for the gateway and the hosts behind it, unless the configuration names one.
+    fn certify(&self, config: &Config) -> Result<(), DataDirError> {
+        if config.tls.cert.is_some() {
+            return Ok(());
+        }
+        let mut names = vec![config.gateway.name.clone()];
+        names.extend(config.routes.iter().map(|route| route.host.clone()));
+        self.data.certificate(&self.lock, &names, SystemTime::now())
+    }
+
+    /// Tells the other commands where the gateway is.
+    fn leave_client(&self, config: &Config, addresses: Addresses) -> Result<(), DataDirError> {
+        let (tcp, udp) = (reachable(addresses.tcp), reachable(addresses.udp));
+        let access_points = if tcp == udp {
+            vec![AccessPoint { address: tcp, carriers: CarrierKind::ALL.to_vec() }]
+        } else {
+            vec![
+                AccessPoint { address: udp, carriers: vec![CarrierKind::Quic] },
+                AccessPoint { address: tcp, carriers: vec![CarrierKind::Tls, CarrierKind::Ws] },
+            ]
+        };
+        let is_ours = config.tickets.keys.len() == 1
+            && self.data.issuer().is_ok_and(|issuer| config.tickets.keys.iter().any(|key| key.kid == issuer.kid()));
+        let client = ClientFile {
+            gateway: config.gateway.name.clone(),
+            access_points,
+            ca: config.tls.cert.is_none().then(|| self.data.ca_path()),
+            app: app(config).to_owned(),
+            device_key: self.data.root().join(DEVICE_KEY),
+            ticket: is_ours.then(|| self.data.root().join(TICKET)),
+            admin: reachable(addresses.admin),
+            admin_token: config.admin_token_path(),
+            hosts: config.routes.iter().map(|route| route.host.clone()).collect(),
+        };
+        self.data.leave_client(&self.lock, &client)
+    }
+
+    /// Takes every new configuration: a certificate for its hosts, then its routes and tickets.
+    async fn follow(
+        &self,
+        gateway: &Gateway<LocalBus>,
+        configs: Option<watch::Receiver<Arc<Config>>>,
+    ) -> std::convert::Infallible {
+        if let Some(mut configs) = configs {
+            while configs.changed().await.is_ok() {
+                let config = Arc::clone(&configs.borrow_and_update());
+                self.take(gateway, config);
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn take(&self, gateway: &Gateway<LocalBus>, config: Arc<Config>) {
+        if let Err(error) = self.certify(&config) {
+            tracing::warn!(%error, "no certificate for the new hosts; web clients will refuse them");
+        }
+        if let Err(error) = gateway.reload(Arc::clone(&config)) {
+            tracing::warn!(%error, "configuration not taken; the old one stays");
+            return;
+        }
+        if let Err(error) = self.leave_client(&config, gateway.addresses()) {
+            tracing::warn!(%error, "other commands do not learn of the new hosts");
+        }
+    }
+}
+
+fn app(config: &Config) -> &str {
+    config.tickets.apps.first().map_or("dev", String::as_str)
+}
+
+fn bus_config(config: &Config) -> LocalBusConfig {
+    LocalBusConfig {
+        payload_bytes_max: config.push.payload_bytes_max,
+        statuses_max: config.push.statuses_max,
+        ..LocalBusConfig::default()
+    }
+}

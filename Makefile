@@ -7,10 +7,10 @@ export ROPEWAY_TEST_PYTHON := $(VENV)/bin/python
 LOCKED := $(if $(CI),--locked)
 
 .NOTPARALLEL:
-.PHONY: check fmt clippy packages deps test doc tidy
+.PHONY: check fmt clippy packages deps test fuzz doc tidy
 .DEFAULT_GOAL := check
 
-check: fmt clippy test doc tidy
+check: fmt clippy test fuzz doc tidy
 
 fmt:
 	cargo fmt --all --check
@@ -32,6 +32,11 @@ $(VENV)/ready: tests/requirements.txt | packages
 test: deps
 	cargo test $(LOCKED) --workspace --all-features --exclude ropeway-tidy
 	$(ROPEWAY_TEST_PYTHON) -m pytest -p no:cacheprovider tests/protocol
+
+# Each target for so many seconds; another seed each time, which is printed.
+FUZZ_SECONDS := 10
+fuzz:
+	cargo run $(LOCKED) --package ropeway-fuzz-bodies -- --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
 
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --workspace --all-features --no-deps

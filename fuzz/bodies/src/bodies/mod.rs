@@ -1,0 +1,11 @@
+//! The bodies of the targets.
+
+mod client;
+mod gateway;
+mod server;
+mod wire;
+
+pub use client::client;
+pub use gateway::{config, ticket};
+pub use server::{hello, server};
+pub use wire::{cookie, fields, frames, varint};

@@ -6,10 +6,13 @@
 
 pub mod carrier;
 pub mod connect;
+pub mod fault;
 pub mod heartbeat;
+pub mod request;
 pub mod session;
 pub mod time;
 pub mod wire;
 
 pub use carrier::CarrierKind;
+pub use fault::{Retry, Side};
 pub use time::Time;

@@ -2,7 +2,8 @@
 //!
 //! Data runs one way. [`candidate::merge`] puts the sources of addresses together, [`candidate::rank`] orders them by
 //! what the [`Records`] of this network say, a [`Race`] opens them one after the other and reports a score for each,
-//! [`Records::observe`] learns from the score. [`Reconnect`] says when the next race is due.
+//! [`Records::observe`] learns from the score. [`Establish`] greets the winners until one gives a link, [`remedy`] says
+//! what to do about a refusal, and [`Reconnect`] when the next attempt is due.
 //!
 //! ```
 //! use std::time::Duration;
@@ -40,15 +41,19 @@ use rand_pcg::Pcg32;
 
 pub mod backoff;
 pub mod candidate;
+pub mod establish;
 pub mod race;
 pub mod record;
+pub mod refusal;
 
 pub use backoff::{LostReason, Reconnect, ReconnectConfig, ReconnectOutput};
 pub use candidate::{Candidate, KnownCandidate, RankedCandidate, Source};
+pub use establish::{Establish, EstablishConfig, EstablishOutput, GreetFailure};
 pub use race::{
     AbandonReason, AttemptId, AttemptOutcome, AttemptReport, FailReason, Race, RaceConfig, RaceError, RaceOutput,
 };
 pub use record::{Record, Records, Score};
+pub use refusal::{Means, Remedy, remedy};
 
 /// Draws a number below `end`, which must not be zero, evenly.
 fn below(rng: &mut Pcg32, end: u64) -> u64 {

@@ -12,6 +12,8 @@ pub struct Heartbeat {
     sent: Time,
     /// When the oldest unanswered PING went out.
     asked: Option<Time>,
+    /// When a beat is due whatever was sent since.
+    hurried: Option<Time>,
 }
 
 /// What is due.
@@ -29,7 +31,7 @@ impl Heartbeat {
     /// Makes a heartbeat whose first beat is due one interval from now.
     #[must_use]
     pub const fn new(interval: Duration, now: Time) -> Self {
-        Self { interval, reply_within: REPLY_WITHIN, sent: now, asked: None }
+        Self { interval, reply_within: REPLY_WITHIN, sent: now, asked: None, hurried: None }
     }
 
     /// Obeys the bounds the gateway gave.
@@ -47,14 +49,20 @@ impl Heartbeat {
         self.asked = None;
     }
 
+    /// Makes the next beat due at `now`, unless one is unanswered already.
+    pub fn hurry(&mut self, now: Time) {
+        self.hurried = Some(now);
+    }
+
     /// Says what is due.
     pub fn handle_timeout(&mut self, now: Time) -> Due {
         if let Some(asked) = self.asked {
             return if now >= asked + self.reply_within { Due::Dead } else { Due::Nothing };
         }
-        if now >= self.sent + self.interval {
+        if now >= self.due_at() {
             self.asked = Some(now);
             self.sent = now;
+            self.hurried = None;
             return Due::Ping;
         }
         Due::Nothing
@@ -65,8 +73,12 @@ impl Heartbeat {
     pub fn poll_timeout(&self) -> (Time, &'static str) {
         match self.asked {
             Some(asked) => (asked + self.reply_within, "heartbeat unanswered"),
-            None => (self.sent + self.interval, "heartbeat due"),
+            None => (self.due_at(), "heartbeat due"),
         }
+    }
+
+    fn due_at(&self) -> Time {
+        self.hurried.unwrap_or(self.sent + self.interval)
     }
 }
 
@@ -103,6 +115,16 @@ mod tests {
         assert_eq!(heartbeat.poll_timeout(), (at(18), "heartbeat unanswered"));
         assert_eq!(heartbeat.handle_timeout(at(17)), Due::Nothing);
         assert_eq!(heartbeat.handle_timeout(at(18)), Due::Dead);
+    }
+
+    #[test]
+    fn a_hurried_beat_is_due_at_once() {
+        let mut heartbeat = Heartbeat::new(Duration::from_secs(10), at(20));
+        heartbeat.hurry(at(21));
+        assert_eq!(heartbeat.poll_timeout(), (at(21), "heartbeat due"));
+        assert_eq!(heartbeat.handle_timeout(at(21)), Due::Ping);
+        heartbeat.hurry(at(22));
+        assert_eq!(heartbeat.handle_timeout(at(29)), Due::Dead);
     }
 
     #[test]

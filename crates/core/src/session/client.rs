@@ -68,6 +68,8 @@ pub enum ClientPhase {
 /// What the session tells the client.
 #[derive(Debug)]
 pub enum ClientEvent {
+    /// The gateway wants this signed instead of the connection's exporter (`ws`); answer with [`Client::prove`].
+    Challenge([u8; 32]),
     /// The gateway asks the client to move; the link closes after this time.
     Draining {
         /// Time until the gateway closes.
@@ -109,6 +111,8 @@ pub struct Client {
     mux: Mux,
     inbox: Inbox,
     topics: Vec<String>,
+    /// The topics that HELLO named, until WELCOME comes.
+    greeted: Vec<String>,
     resume: Bytes,
     phase: ClientPhase,
     greeting: VecDeque<Frame>,
@@ -127,6 +131,7 @@ impl Client {
             config,
             inbox: Inbox::default(),
             topics: Vec::new(),
+            greeted: Vec::new(),
             resume: Bytes::new(),
             phase: ClientPhase::Offline,
             greeting: VecDeque::new(),
@@ -143,6 +148,7 @@ impl Client {
         self.ordered = facts.ordered;
         self.heartbeat = Heartbeat::new(facts.heartbeat, now);
         self.phase = ClientPhase::Greeting;
+        self.greeted = self.topics.clone();
         let hello = Hello {
             ticket: facts.ticket,
             app: self.config.app.clone(),
@@ -183,12 +189,30 @@ impl Client {
         self.phase
     }
 
-    /// Subscribes to a topic, now and on every later link.
-    pub fn subscribe(&mut self, topic: &str) {
-        if self.topics.len() < TOPICS_MAX && !self.topics.iter().any(|known| known == topic) {
+    /// Gives the session up: no link will take it over, and its exchanges end as never seen or, once handed off, as unknown.
+    pub fn abandon(&mut self) {
+        self.resume = Bytes::new();
+        self.mux.abandon();
+    }
+
+    /// Asks the gateway now whether the link still lives, as after a change of network.
+    pub fn check(&mut self, now: Time) {
+        if self.phase == ClientPhase::Open {
+            self.heartbeat.hurry(now);
+        }
+    }
+
+    /// Subscribes to a topic, now and on every later link; `false` if there are as many as HELLO may carry.
+    pub fn subscribe(&mut self, topic: &str) -> bool {
+        if self.topics.iter().any(|known| known == topic) {
+            return true;
+        }
+        let has_room = self.topics.len() < TOPICS_MAX;
+        if has_room {
             self.topics.push(topic.into());
             self.send_topics(Kind::Subscribe, topic);
         }
+        has_room
     }
 
     /// Ends the subscription to a topic.
@@ -206,6 +230,19 @@ impl Client {
     /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
+    }
+
+    /// Says what changed between HELLO and WELCOME.
+    fn send_changed_topics(&mut self) {
+        let greeted = std::mem::take(&mut self.greeted);
+        let changes = |kind, now: &[String], before: &[String]| -> Vec<(Kind, String)> {
+            now.iter().filter(|topic| !before.contains(topic)).map(|topic| (kind, topic.clone())).collect()
+        };
+        let added = changes(Kind::Subscribe, &self.topics, &greeted);
+        let removed = changes(Kind::Unsubscribe, &greeted, &self.topics);
+        for (kind, topic) in added.into_iter().chain(removed) {
+            self.send_topics(kind, &topic);
+        }
     }
 
     fn send_topics(&mut self, kind: Kind, topic: &str) {
@@ -229,6 +266,7 @@ impl Client {
         self.resume = welcome.resume;
         self.phase = ClientPhase::Open;
         self.mux.attach_client(self.ordered, peer, self.link_credit, &welcome.settled);
+        self.send_changed_topics();
         self.inbox.begin(welcome.push_sequence, welcome.resumed);
         if welcome.gap {
             self.events.push_back(ClientEvent::Gap);
@@ -243,6 +281,14 @@ impl Client {
             hosts: welcome.hosts,
             gateway_unix_ms: welcome.time_ms,
         });
+    }
+
+    fn handle_challenge(&mut self, frame: FrameRef<'_>) -> Result<(), LinkError> {
+        let proof: Proof = frame.message()?;
+        let unexpected = |_| LinkError::Unexpected { kind: Kind::Proof };
+        let challenge = proof.challenge.as_ref().try_into().map_err(unexpected)?;
+        self.events.push_back(ClientEvent::Challenge(challenge));
+        Ok(())
     }
 
     fn handle_push(&mut self, push: Push) {
@@ -282,6 +328,7 @@ impl Machine for Client {
                 let (code, retry_after) = (refuse.code(), millis(refuse.retry_after_ms));
                 self.events.push_back(ClientEvent::Refused { code, detail: refuse.detail, retry_after });
             }
+            (Kind::Proof, ClientPhase::Greeting) => self.handle_challenge(frame)?,
             (Kind::Welcome, ClientPhase::Greeting) => self.handle_welcome(frame.message()?, now),
             (Kind::Ping, ClientPhase::Open) => self.mux.send_control(Frame { kind: Kind::Pong, ..frame.to_owned() }),
             (Kind::Probe, ClientPhase::Open) => self.mux.send_control(frame.to_owned()),

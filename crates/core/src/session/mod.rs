@@ -2,29 +2,34 @@
 //!
 //! [`Accept`] admits a link (HELLO and PROOF), [`Server`] and [`Client`] are the two ends of a session. Both hold a [`Mux`] that
 //! carries exchanges (a request and its answer, both streaming), keeps credit, and settles unanswered requests when a new link
-//! resumes the session.
+//! resumes the session. A client that is sent from one gateway to another has several sessions for a while: [`Succession`] says which
+//! of them is for what, and [`Feed`] shows the app each message once.
 
 mod accept;
 mod channel;
 mod client;
 mod cookie;
 mod error;
+mod feed;
 mod inbox;
 mod mux;
 mod outbox;
 mod replay;
 mod seen;
 mod server;
+mod succession;
 
 pub use accept::{Accept, Admitted, HELLO_CONTEXT, PROOF_CONTEXT, Refusal, signed_input};
 pub use client::{Client, ClientConfig, ClientEvent, ClientPhase, HelloFacts};
 pub use cookie::{Cookie, SessionId};
 pub use error::LinkError;
+pub use feed::{Feed, FeedItem, Offered};
 pub use inbox::{Inbox, Received};
 pub use mux::{Closed, Head, Mux, MuxConfig, MuxEvent, PeerLimits, Role};
 pub use outbox::{Outbox, OutboxConfig, Outgoing, PushMessage};
 pub use replay::{Rejected, ReplayWindow};
 pub use server::{Server, ServerConfig, ServerEvent};
+pub use succession::{Fate, Heir, Succession};
 
 use crate::{
     Time,

@@ -112,6 +112,16 @@ impl Mux {
         self.wake_blocked();
     }
 
+    /// No link will take over: exchanges end as never seen, or as unknown where their head was handed to a carrier (client only).
+    pub(in crate::session) fn abandon(&mut self) {
+        self.detach();
+        let channels: Vec<u64> = self.channels.keys().copied().collect();
+        for channel in channels {
+            let why = if self.is_handed_off(channel) { Closed::Unknown } else { Closed::NeverSeen };
+            self.close(channel, why);
+        }
+    }
+
     fn attach(&mut self, ordered: bool, mut peer: PeerLimits, link_credit: u32) {
         // Every end takes frames of 64 KiB: a field block cannot be split.
         peer.payload_bytes_max = peer.payload_bytes_max.max(PAYLOAD_BYTES_MAX as u32);

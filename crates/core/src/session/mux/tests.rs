@@ -14,7 +14,10 @@ use crate::{
         Accept, Client, ClientConfig, ClientEvent, Cookie, HelloFacts, LinkError, Machine, Server, ServerConfig,
         SessionId,
     },
-    wire::{FrameRef, message::NetworkKind},
+    wire::{
+        FrameRef,
+        message::{NetworkKind, Proof},
+    },
 };
 
 const NOW: Time = Time::ZERO;
@@ -77,7 +80,7 @@ impl Pair {
         }
     }
 
-    fn connect(&mut self, resumed: bool) {
+    fn greet(&mut self) {
         let key = self.key.clone();
         let sign = move |message: &[u8]| key.sign(message).to_bytes();
         let facts = HelloFacts {
@@ -92,6 +95,10 @@ impl Pair {
         };
         self.client.connect(facts, &sign, NOW);
         self.client.prove(&BINDING, &sign);
+    }
+
+    fn connect(&mut self, resumed: bool) {
+        self.greet();
         let mut accept = Accept::new("gw.test".into(), Duration::from_secs(60));
         let hello = self.client.poll_output(NOW).unwrap();
         accept.handle_hello(hello.as_ref(), 1_000).unwrap();
@@ -356,6 +363,46 @@ fn a_second_gateway_memory_makes_the_outcome_unknown() {
     pair.settle();
     assert_eq!(pair.answers[&channel].closed, Some(Closed::Unknown));
     assert!(pair.executed.is_empty());
+}
+
+#[test]
+fn a_session_that_is_given_up_says_of_each_request_whether_it_may_have_run() {
+    let mut pair = Pair::new(MuxConfig::default());
+    pair.echo = false;
+    pair.connect(false);
+    let sent = pair.send(Method::POST, b"pay");
+    pair.settle();
+    pair.cut();
+    let waiting = pair.send(Method::POST, b"pay again");
+    pair.client.abandon();
+    pair.observe();
+    assert_eq!(pair.answers[&sent].closed, Some(Closed::Unknown));
+    assert_eq!(pair.answers[&waiting].closed, Some(Closed::NeverSeen));
+    assert_eq!(pair.client.mux().running(), 0);
+}
+
+#[test]
+fn a_challenge_reaches_the_signer_and_a_malformed_one_ends_the_link() {
+    let mut pair = Pair::new(MuxConfig::default());
+    let challenge = |bytes: &'static [u8]| {
+        Frame::control(Kind::Proof, &Proof { challenge: Bytes::from_static(bytes), signature: Bytes::new() })
+    };
+    pair.greet();
+    pair.client.handle_frame(challenge(&[8; 32]).as_ref(), NOW).unwrap();
+    assert!(matches!(pair.client.poll_event(), Some(ClientEvent::Challenge(bytes)) if bytes == [8; 32]));
+    assert!(pair.client.handle_frame(challenge(&[8; 31]).as_ref(), NOW).is_err());
+}
+
+#[test]
+fn topics_that_change_between_hello_and_welcome_are_told_after_it() {
+    let mut pair = Pair::new(MuxConfig::default());
+    pair.client.subscribe("kept");
+    pair.client.subscribe("left");
+    pair.connect(false);
+    pair.client.subscribe("late");
+    pair.client.unsubscribe("left");
+    pair.settle();
+    assert_eq!(pair.server.topics().collect::<Vec<_>>(), ["kept", "late"]);
 }
 
 #[test]

@@ -1,0 +1,312 @@
+//! From candidates to a link: races, and the greeting with each winner until one says WELCOME.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use super::{AttemptId, Candidate, FailReason, Race, RaceConfig, RaceOutput, RankedCandidate, Score};
+use crate::Time;
+
+/// One attempt to get a link.
+///
+/// A [`Race`] opens connections. HELLO goes to its winner alone, since a HELLO attaches the session at the gateway. Where the
+/// winner does not say WELCOME, the greeting goes to the spare, or a new race is run among the candidates that have not failed so.
+#[derive(Clone, Debug)]
+pub struct Establish {
+    config: EstablishConfig,
+    ranked: Vec<RankedCandidate>,
+    race: Race,
+    /// Number of the running race's first attempt.
+    base: u32,
+    races: u32,
+    /// The candidate of every attempt, by its number; at most `RACES_MAX` races' worth.
+    candidates: Vec<Candidate>,
+    running: BTreeMap<AttemptId, Candidate>,
+    phase: Phase,
+    spare: Option<AttemptId>,
+    failed: BTreeSet<Candidate>,
+    outputs: VecDeque<EstablishOutput>,
+}
+
+/// The constants of getting a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EstablishConfig {
+    /// The constants of each race.
+    pub race: RaceConfig,
+    /// How long WELCOME may take. 8 s; Mars `longlink.cc` waits as long for the reply to its first packet, a noop.
+    pub greet_within: Duration,
+}
+
+/// What the owner has to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EstablishOutput {
+    /// Drop this attempt, and its connection if it has one.
+    Abandon {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// Send HELLO on this attempt's connection.
+    Greet {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Where it leads.
+        candidate: Candidate,
+    },
+    /// Keep this attempt's connection beside the link.
+    KeepSpare {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Where it leads.
+        candidate: Candidate,
+    },
+    /// No candidate gave a link.
+    Lost,
+    /// Tell the records of this network how an attempt at the candidate ended.
+    Scored {
+        /// The candidate.
+        candidate: Candidate,
+        /// How it did.
+        score: Score,
+    },
+    /// Open a connection to the candidate.
+    Start {
+        /// The attempt, to be named in every answer.
+        attempt: AttemptId,
+        /// Where to connect and how.
+        candidate: Candidate,
+    },
+}
+
+/// Why the greeting brought no link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GreetFailure {
+    /// The connection broke.
+    Broken,
+    /// The gateway refused the link, which says nothing against the path.
+    Refused,
+}
+
+impl Establish {
+    /// Begins with a race over candidates in their order; the first outputs are there at once.
+    #[must_use]
+    pub fn new(config: EstablishConfig, ranked: Vec<RankedCandidate>, now: Time) -> Self {
+        let race = Race::new(config.race.clone(), ranked.clone(), now);
+        let mut establish = Self {
+            config,
+            ranked,
+            race,
+            base: 0,
+            races: 1,
+            candidates: Vec::new(),
+            running: BTreeMap::new(),
+            phase: Phase::Racing,
+            spare: None,
+            failed: BTreeSet::new(),
+            outputs: VecDeque::new(),
+        };
+        establish.follow_race(now);
+        establish
+    }
+
+    /// Takes in that an attempt's connection is open, its handshake complete.
+    pub fn handle_connected(&mut self, attempt: AttemptId, rtt: Duration, now: Time) {
+        if self.running.remove(&attempt).is_some() {
+            self.race.handle_connected(self.in_race(attempt), rtt, now);
+            self.follow_race(now);
+        }
+    }
+
+    /// Takes in that an attempt failed.
+    pub fn handle_failed(&mut self, attempt: AttemptId, reason: FailReason, now: Time) {
+        if self.running.remove(&attempt).is_some() {
+            self.race.handle_failed(self.in_race(attempt), reason, now);
+            self.follow_race(now);
+        }
+    }
+
+    /// Takes in that WELCOME came.
+    pub fn handle_welcomed(&mut self) {
+        if matches!(self.phase, Phase::Greeting { .. }) {
+            self.phase = Phase::Up;
+            self.offer_spare();
+        }
+    }
+
+    /// Takes in that the greeting of `attempt` failed.
+    pub fn handle_greet_failed(&mut self, attempt: AttemptId, failure: GreetFailure, now: Time) {
+        if matches!(self.phase, Phase::Greeting { attempt: greeted, .. } if greeted == attempt) {
+            let reason = match failure {
+                GreetFailure::Broken => FailReason::Closed,
+                GreetFailure::Refused => FailReason::Rejected,
+            };
+            self.greet_next(attempt, reason, now);
+        }
+    }
+
+    /// Starts one more attempt now, because someone waits.
+    pub fn handle_hurry(&mut self, now: Time) {
+        if self.phase == Phase::Racing {
+            self.race.handle_hurry(now);
+            self.follow_race(now);
+        }
+    }
+
+    /// Takes in that time has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if let Phase::Greeting { attempt, until } = self.phase
+            && until <= now
+        {
+            self.outputs.push_back(EstablishOutput::Abandon { attempt });
+            self.greet_next(attempt, FailReason::TimedOut, now);
+        }
+        self.race.handle_timeout(now);
+        self.follow_race(now);
+    }
+
+    /// Returns the next deadline and what it is for.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        let greeting = match self.phase {
+            Phase::Greeting { until, .. } => Some((until, "welcome is late")),
+            Phase::Lost | Phase::Racing | Phase::Up => None,
+        };
+        let race = self.race.poll_timeout().map(|(at, _)| (at, "race"));
+        [greeting, race].into_iter().flatten().min()
+    }
+
+    /// Returns the next thing the owner has to do.
+    pub fn poll_output(&mut self) -> Option<EstablishOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Says whether there is a link, or none will come, and no attempt is under way any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        match self.phase {
+            Phase::Greeting { .. } | Phase::Racing => false,
+            Phase::Lost => true,
+            Phase::Up => self.running.is_empty(),
+        }
+    }
+
+    /// Says whether neither WELCOME came nor everything failed.
+    #[must_use]
+    pub const fn is_undecided(&self) -> bool {
+        matches!(self.phase, Phase::Greeting { .. } | Phase::Racing)
+    }
+
+    fn in_race(&self, attempt: AttemptId) -> AttemptId {
+        AttemptId(attempt.0.saturating_sub(self.base))
+    }
+
+    fn candidate(&self, attempt: AttemptId) -> Candidate {
+        self.candidates[attempt.0 as usize]
+    }
+
+    /// Passes on what the race says, under numbers that no other race of this machine uses.
+    fn follow_race(&mut self, now: Time) {
+        while let Some(output) = self.race.poll_output() {
+            match output {
+                RaceOutput::Abandon { attempt, .. } => {
+                    let attempt = AttemptId(self.base + attempt.0);
+                    self.running.remove(&attempt);
+                    self.outputs.push_back(EstablishOutput::Abandon { attempt });
+                }
+                RaceOutput::KeepSpare { attempt } => {
+                    self.spare = Some(AttemptId(self.base + attempt.0));
+                    if self.phase == Phase::Up {
+                        self.offer_spare();
+                    }
+                }
+                RaceOutput::Lost(_) => {
+                    if self.phase == Phase::Racing {
+                        self.lose();
+                    }
+                }
+                RaceOutput::Scored { candidate, score } => {
+                    self.outputs.push_back(EstablishOutput::Scored { candidate, score });
+                }
+                RaceOutput::Start { attempt, candidate } => {
+                    let attempt = AttemptId(self.base + attempt.0);
+                    self.candidates.push(candidate);
+                    self.running.insert(attempt, candidate);
+                    self.outputs.push_back(EstablishOutput::Start { attempt, candidate });
+                }
+                RaceOutput::Won { attempt } => self.greet(AttemptId(self.base + attempt.0), now),
+            }
+        }
+    }
+
+    fn greet(&mut self, attempt: AttemptId, now: Time) {
+        self.phase = Phase::Greeting { attempt, until: now + self.config.greet_within };
+        self.outputs.push_back(EstablishOutput::Greet { attempt, candidate: self.candidate(attempt) });
+    }
+
+    /// Greets the spare, or races again without the candidates whose greeting failed.
+    fn greet_next(&mut self, attempt: AttemptId, reason: FailReason, now: Time) {
+        let candidate = self.candidate(attempt);
+        self.failed.insert(candidate);
+        match reason {
+            FailReason::Rejected => {}
+            FailReason::Closed
+            | FailReason::Handshake
+            | FailReason::Refused
+            | FailReason::TimedOut
+            | FailReason::Unreachable => {
+                self.outputs.push_back(EstablishOutput::Scored { candidate, score: Score::Failure(reason) });
+            }
+        }
+        if let Some(spare) = self.spare.take() {
+            return self.greet(spare, now);
+        }
+        let left: Vec<RankedCandidate> =
+            self.ranked.iter().filter(|ranked| !self.failed.contains(&ranked.candidate)).copied().collect();
+        if left.is_empty() || self.races >= RACES_MAX {
+            return self.lose();
+        }
+        for attempt in std::mem::take(&mut self.running).into_keys() {
+            self.outputs.push_back(EstablishOutput::Abandon { attempt });
+        }
+        self.races += 1;
+        self.base = u32::try_from(self.candidates.len()).expect("attempts are few");
+        self.phase = Phase::Racing;
+        self.race = Race::new(self.config.race.clone(), left, now);
+        self.follow_race(now);
+    }
+
+    fn offer_spare(&mut self) {
+        if let Some(attempt) = self.spare.take() {
+            let candidate = self.candidate(attempt);
+            self.outputs.push_back(EstablishOutput::KeepSpare { attempt, candidate });
+        }
+    }
+
+    fn lose(&mut self) {
+        self.phase = Phase::Lost;
+        for attempt in std::mem::take(&mut self.running).into_keys() {
+            self.outputs.push_back(EstablishOutput::Abandon { attempt });
+        }
+        self.outputs.push_back(EstablishOutput::Lost);
+    }
+}
+
+impl Default for EstablishConfig {
+    fn default() -> Self {
+        Self { race: RaceConfig::default(), greet_within: Duration::from_secs(8) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Greeting { attempt: AttemptId, until: Time },
+    Lost,
+    Racing,
+    Up,
+}
+
+/// Races one attempt to get a link may run: one for each address a race tries.
+pub const RACES_MAX: u32 = 5;
+
+#[cfg(test)]
+mod tests;

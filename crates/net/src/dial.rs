@@ -212,7 +212,9 @@ async fn connect_tls(
     Ok((stream, rtt))
 }
 
-fn socket_reason(kind: io::ErrorKind) -> FailReason {
+/// Returns why a socket failed in the words of the race.
+#[must_use]
+pub fn socket_reason(kind: io::ErrorKind) -> FailReason {
     if kind == io::ErrorKind::ConnectionRefused {
         FailReason::Refused
     } else if kind == io::ErrorKind::TimedOut {

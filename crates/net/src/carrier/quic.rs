@@ -48,7 +48,10 @@ struct Lane {
     send: Option<SendStream>,
     receive: Option<RecvStream>,
     unsent: BytesMut,
+    /// Nothing follows what is unsent.
     finish: bool,
+    /// The other end gave the exchange up.
+    reset: bool,
     decoder: Decoder,
 }
 
@@ -151,22 +154,26 @@ impl QuicCarrier {
         }
     }
 
-    /// Writes a frame to its stream's buffer. A frame whose stream is gone has nobody to read it.
+    /// Writes a frame to its stream's buffer. An exchange without a stream on this connection was resumed, or is over at the other
+    /// end: its frames travel on the control stream.
     fn assign(&mut self, frame: &Frame) {
-        let lane = if frame.kind.is_exchange() { self.lanes.get_mut(&frame.channel) } else { self.control.as_mut() };
-        let Some(lane) = lane else { return };
+        let own = if frame.kind.is_exchange() { self.lanes.get_mut(&frame.channel) } else { None };
+        let is_own = own.is_some();
+        let Some(lane) = own.or(self.control.as_mut()) else { return };
         let before = lane.unsent.len();
         frame.encode(&mut lane.unsent);
         self.unsent_bytes += lane.unsent.len() - before;
-        lane.finish |= frame.kind.is_exchange() && (frame.flags.contains(Flags::END) || frame.kind == Kind::Reset);
+        // A client may still reset an exchange after its END, and does so where the gateway looks for it.
+        let ends = frame.kind == Kind::Reset || (!self.opens && frame.flags.contains(Flags::END));
+        lane.finish |= is_own && ends;
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<(), CarrierError> {
-        let peer = self.peer;
+        let (peer, opens) = (self.peer, self.opens);
         let before = self.unsent_bytes;
         let mut unsent = 0;
         for lane in self.control.iter_mut().chain(self.lanes.values_mut()) {
-            lane.poll_write(cx).map_err(|reason| CarrierError::Quic { peer, reason })?;
+            lane.poll_write(cx, opens).map_err(|reason| CarrierError::Quic { peer, reason })?;
             unsent += lane.unsent.len();
         }
         self.unsent_bytes = unsent;
@@ -234,6 +241,7 @@ impl Lane {
             receive: Some(receive),
             unsent: BytesMut::new(),
             finish: false,
+            reset: false,
             decoder: Decoder::new(PAYLOAD_BYTES_MAX),
         }
     }
@@ -242,7 +250,11 @@ impl Lane {
         self.send.is_none() && self.receive.is_none()
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<(), String> {
+    /// Writes what there is. A client (`opens`) is done with the stream once the gateway is.
+    fn poll_write(&mut self, cx: &mut Context<'_>, opens: bool) -> Result<(), String> {
+        if self.reset {
+            self.unsent.clear();
+        }
         let Some(send) = self.send.as_mut() else {
             self.unsent.clear();
             return Ok(());
@@ -261,7 +273,7 @@ impl Lane {
             }
         }
         self.unsent = BytesMut::new();
-        if self.finish {
+        if self.finish || self.reset || (opens && self.receive.is_none()) {
             let _ = send.finish();
             self.send = None;
         }
@@ -277,6 +289,7 @@ impl Lane {
         channel: &mut Option<u64>,
     ) -> Result<Read, LinkError> {
         let mut outcome = Read::Nothing;
+        let reset = &mut self.reset;
         let early = self.receive.as_ref().is_some_and(RecvStream::is_0rtt);
         let own = channel.is_some() || self.receive.as_ref().is_some_and(|receive| receive.id().index() > 0);
         while let Some(receive) = self.receive.as_mut() {
@@ -299,6 +312,7 @@ impl Lane {
                         {
                             return Err(LinkError::Unexpected { kind: frame.kind });
                         }
+                        *reset |= own && frame.kind == Kind::Reset;
                         sink(frame, early)
                     })?;
                 }

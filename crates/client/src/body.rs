@@ -1,0 +1,261 @@
+//! Bodies of requests and answers.
+
+use std::{
+    fmt,
+    future::Future as _,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Buf as _, Bytes};
+use futures_core::Stream;
+use futures_util::TryStreamExt as _;
+use http_body::{Frame, SizeHint};
+use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Incoming;
+use ropeway_core::Side;
+use tokio::time::{Sleep, sleep_until};
+
+use crate::{BoxError, Error, Phase, exchange::LinkBody, shared::lock};
+
+/// The body of a request or of an answer: bytes, or a stream of them with trailers.
+///
+/// A body of bytes can be sent again if a way fails; a stream is sent once.
+#[must_use]
+pub struct Body {
+    kind: Kind,
+    deadline: Option<Deadline>,
+}
+
+enum Kind {
+    Bytes(Bytes),
+    Direct(Incoming),
+    Link(Box<LinkBody>),
+    Stream(UnsyncBoxBody<Bytes, BoxError>),
+}
+
+/// When the whole of an answer must have come.
+struct Deadline {
+    sleep: Pin<Box<Sleep>>,
+    after: Duration,
+}
+
+impl Body {
+    /// Makes a body without a byte.
+    pub const fn empty() -> Self {
+        Self::of(Kind::Bytes(Bytes::new()))
+    }
+
+    /// Makes a body of the bytes a stream brings.
+    pub fn stream<S, E>(stream: S) -> Self
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+        E: Into<BoxError> + 'static,
+    {
+        let frames = stream.map_ok(Frame::data).map_err(Into::into);
+        Self::of(Kind::Stream(UnsyncBoxBody::new(StreamBody::new(frames))))
+    }
+
+    /// Makes a body of any other, its trailers included.
+    pub fn wrap<B>(body: B) -> Self
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let body = body.map_frame(|frame| {
+            frame.map_data(|mut data| {
+                let length = data.remaining();
+                data.copy_to_bytes(length)
+            })
+        });
+        Self::of(Kind::Stream(UnsyncBoxBody::new(body.map_err(Into::into))))
+    }
+
+    pub(crate) const fn direct(body: Incoming) -> Self {
+        Self::of(Kind::Direct(body))
+    }
+
+    pub(crate) fn link(body: LinkBody) -> Self {
+        Self::of(Kind::Link(Box::new(body)))
+    }
+
+    /// Keeps the error of a stream in `broken`, since HTTP/2 tells only that there was one.
+    pub(crate) fn noting(self, broken: &Arc<Mutex<Option<BoxError>>>) -> Self {
+        match self.kind {
+            Kind::Stream(body) => {
+                let broken = Arc::clone(broken);
+                let noted = body.map_err(move |error| {
+                    let told = error.to_string();
+                    *lock(&broken) = Some(error);
+                    BoxError::from(told)
+                });
+                Self::of(Kind::Stream(UnsyncBoxBody::new(noted)))
+            }
+            kind @ (Kind::Bytes(_) | Kind::Direct(_) | Kind::Link(_)) => Self::of(kind),
+        }
+    }
+
+    /// Bounds the time until the last byte.
+    pub(crate) fn until(mut self, deadline: tokio::time::Instant, after: Duration) -> Self {
+        self.deadline = Some(Deadline { sleep: Box::pin(sleep_until(deadline)), after });
+        self
+    }
+
+    /// Returns the same body once more, if it can be had from its first byte on.
+    pub(crate) fn again(&self) -> Option<Self> {
+        match &self.kind {
+            Kind::Bytes(bytes) => Some(Self::of(Kind::Bytes(bytes.clone()))),
+            Kind::Direct(_) | Kind::Link(_) | Kind::Stream(_) => None,
+        }
+    }
+
+    const fn of(kind: Kind) -> Self {
+        Self { kind, deadline: None }
+    }
+
+    fn poll_kind(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match &mut self.kind {
+            Kind::Bytes(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Kind::Direct(body) => {
+                Poll::Ready(ready!(http_body::Body::poll_frame(Pin::new(body), cx)).map(|frame| {
+                    frame.map_err(|error| Error::BodyCut { side: Side::Service, reason: error.to_string() })
+                }))
+            }
+            Kind::Link(body) => body.poll_frame(cx),
+            Kind::Stream(body) => Poll::Ready(
+                ready!(http_body::Body::poll_frame(Pin::new(body), cx)).map(|frame| frame.map_err(Error::Body)),
+            ),
+        }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let body = self.get_mut();
+        if let Poll::Ready(frame) = body.poll_kind(cx) {
+            return Poll::Ready(frame);
+        }
+        if let Some(deadline) = &mut body.deadline
+            && deadline.sleep.as_mut().poll(cx).is_ready()
+        {
+            let after = deadline.after;
+            body.kind = Kind::Bytes(Bytes::new());
+            body.deadline = None;
+            return Poll::Ready(Some(Err(Error::Timeout { phase: Phase::Body, after, timeline: Box::default() })));
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Bytes(bytes) => bytes.is_empty(),
+            Kind::Direct(body) => body.is_end_stream(),
+            Kind::Link(body) => body.is_end_stream(),
+            Kind::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Direct(body) => body.size_hint(),
+            Kind::Link(body) => body.size_hint(),
+            Kind::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl From<()> for Body {
+    fn from((): ()) -> Self {
+        Self::empty()
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::of(Kind::Bytes(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Self {
+        Bytes::from_static(bytes).into()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
+            Kind::Direct(_) | Kind::Link(_) | Kind::Stream(_) => f.write_str("Body(stream)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bytes_can_be_had_again_and_streams_cannot() {
+        let body = Body::from("once");
+        let again = body.again().unwrap();
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "once");
+        assert_eq!(again.collect().await.unwrap().to_bytes(), "once");
+        let stream = futures_util::stream::iter([Ok::<_, BoxError>(Bytes::from("a")), Ok(Bytes::from("b"))]);
+        let body = Body::stream(stream);
+        assert!(body.again().is_none());
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "ab");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_fails_is_the_apps_own_error() {
+        let body = Body::stream(futures_util::stream::iter([Err::<Bytes, BoxError>("disk".into())]));
+        let error = body.collect().await.unwrap_err();
+        assert!(matches!(&error, Error::Body(source) if source.to_string() == "disk"), "{error:?}");
+        assert_eq!(error.side(), Side::Local);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_takes_too_long_ends_in_a_timeout_and_then_for_good() {
+        let after = Duration::from_secs(3);
+        let stalled = Body::stream(futures_util::stream::pending::<Result<Bytes, BoxError>>());
+        let mut body = stalled.until(tokio::time::Instant::now() + after, after);
+        let error = body.frame().await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::Timeout { phase: Phase::Body, .. }), "{error:?}");
+        assert!(body.frame().await.is_none());
+    }
+}

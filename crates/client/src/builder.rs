@@ -1,0 +1,380 @@
+//! How a client is made.
+
+use std::{fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use ropeway_core::{
+    CarrierKind,
+    connect::{EstablishConfig, ReconnectConfig},
+    request::Hosts,
+};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use thiserror::Error;
+
+use crate::{
+    BoxError, Client, Event,
+    identity::{DeviceKey, Tickets, audience},
+};
+
+/// Makes a [`Client`].
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Builder {
+    gateway: Option<String>,
+    access_points: Vec<(String, Vec<CarrierKind>)>,
+    carriers: Vec<CarrierKind>,
+    trust: Option<Vec<u8>>,
+    tickets: Option<Tickets>,
+    app: Option<String>,
+    device_id: Option<String>,
+    device_key: Option<[u8; 32]>,
+    topics: Vec<String>,
+    hosts: Vec<String>,
+    timeout: Option<Duration>,
+    link_wait: Option<Duration>,
+    plain_http: bool,
+    connect_now: bool,
+    establish: EstablishConfig,
+    reconnect: ReconnectConfig,
+    watcher: Watcher,
+}
+
+/// Why a client cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An access point is neither `IP:PORT` nor `NAME:PORT`.
+    #[error("access point {0:?} is not host:port")]
+    AccessPoint(String),
+    /// The certificates are not PEM, or there are none.
+    #[error("trusted certificates: {0}")]
+    Certificates(String),
+    /// None of the access points speaks a carrier that is allowed.
+    #[error("no access point speaks a carrier that is allowed")]
+    NoCarrier,
+    /// The gateway has no name, and the access points are bare addresses.
+    #[error("name of the gateway is missing: its certificate is checked against it")]
+    NoGateway,
+    /// The operating system gave no random bytes.
+    #[error("no random bytes from the operating system")]
+    NoRandom,
+    /// There are access points and no ticket to show there.
+    #[error("ticket is missing")]
+    NoTicket,
+}
+
+impl Builder {
+    /// Names the gateway: its certificate must carry this name. By default the name of the first access point that has one.
+    pub fn gateway(mut self, name: impl Into<String>) -> Self {
+        self.gateway = Some(name.into());
+        self
+    }
+
+    /// Adds an access point, an `IP:PORT` or `NAME:PORT`, which speaks every carrier. Several are raced. Without any, every request
+    /// goes directly to its host.
+    pub fn access_point(self, address: impl fmt::Display) -> Self {
+        self.access_point_on(address, CarrierKind::ALL)
+    }
+
+    /// Adds an access point that speaks only these carriers.
+    pub fn access_point_on(
+        mut self,
+        address: impl fmt::Display,
+        carriers: impl IntoIterator<Item = CarrierKind>,
+    ) -> Self {
+        self.access_points.push((address.to_string(), carriers.into_iter().collect()));
+        self
+    }
+
+    /// Allows this carrier, and no other that is not allowed as well. By default all are.
+    pub fn carrier(mut self, carrier: CarrierKind) -> Self {
+        self.carriers.push(carrier);
+        self
+    }
+
+    /// Trusts these authorities, in PEM: for the gateways alone instead of the platform's, for direct calls beside the platform's.
+    pub fn trust(mut self, ca_pem: impl Into<Vec<u8>>) -> Self {
+        self.trust.get_or_insert_default().extend(ca_pem.into());
+        self
+    }
+
+    /// Shows the gateways this ticket.
+    pub fn ticket(mut self, ticket: impl Into<String>) -> Self {
+        self.tickets = Some(Tickets::Fixed(ticket.into()));
+        self
+    }
+
+    /// Asks for a ticket before the first link, and again whenever the gateway says that it has expired.
+    pub fn ticket_source<F, A, E>(mut self, source: F) -> Self
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Result<String, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.tickets = Some(Tickets::Ask(Arc::new(move || {
+            let ticket = source();
+            Box::pin(async move { ticket.await.map_err(Into::into) })
+        })));
+        self
+    }
+
+    /// Names the app: the audience of the ticket. By default read from a fixed ticket.
+    pub fn app(mut self, app: impl Into<String>) -> Self {
+        self.app = Some(app.into());
+        self
+    }
+
+    /// Names the device, for pushes to it. By default made from the device's public key.
+    pub fn device_id(mut self, id: impl Into<String>) -> Self {
+        self.device_id = Some(id.into());
+        self
+    }
+
+    /// Gives the seed of the device's Ed25519 key, which the ticket names. By default a new key is made, whose public half a ticket
+    /// source can put into the tickets it asks for ([`Client::device_public_key`]).
+    pub fn device_key(mut self, seed: [u8; 32]) -> Self {
+        self.device_key = Some(seed);
+        self
+    }
+
+    /// Subscribes to a topic from the first link on.
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        self.topics.push(topic.into());
+        self
+    }
+
+    /// Says in advance that the gateways serve this authority, `*.` starting a wildcard. Requests to other hosts then need not wait
+    /// for the first link to learn that they go directly; what the gateway says replaces it.
+    pub fn served_host(mut self, authority: impl Into<String>) -> Self {
+        self.hosts.push(authority.into());
+        self
+    }
+
+    /// Bounds every request, from `send` to the last byte of its answer's body. By default the head of the answer must come within
+    /// 40 s, and the body may take any time.
+    pub fn timeout(mut self, total: Duration) -> Self {
+        self.timeout = Some(total);
+        self
+    }
+
+    /// Bounds how long a request waits for a link; 10 s by default. After that it fails with [`crate::Error::NoWay`].
+    pub fn link_wait(mut self, wait: Duration) -> Self {
+        self.link_wait = Some(wait);
+        self
+    }
+
+    /// Sets the constants of racing and greeting.
+    pub fn establish(mut self, config: EstablishConfig) -> Self {
+        self.establish = config;
+        self
+    }
+
+    /// Sets the constants of reconnecting.
+    pub fn reconnect(mut self, config: ReconnectConfig) -> Self {
+        self.reconnect = config;
+        self
+    }
+
+    /// Lets `http://` URLs of hosts that no gateway serves cross the network in the clear. By default they are refused.
+    pub fn allow_plain_http(mut self, allow: bool) -> Self {
+        self.plain_http = allow;
+        self
+    }
+
+    /// Opens the link at once instead of with the first request or push stream. [`build`](Self::build) must then be called within a
+    /// tokio runtime.
+    pub fn connect_now(mut self, now: bool) -> Self {
+        self.connect_now = now;
+        self
+    }
+
+    /// Is told what happens to the link. The function is called from the task that keeps the link and must return soon.
+    pub fn on_event(mut self, watcher: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        self.watcher = Watcher(Some(Arc::new(watcher)));
+        self
+    }
+
+    /// Makes the client. Nothing is sent yet, unless [`connect_now`](Self::connect_now) was asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] if something is missing or malformed.
+    pub fn build(self) -> Result<Client, BuildError> {
+        let connect_now = self.connect_now;
+        let client = Client::new(self.config()?);
+        if connect_now {
+            client.connect();
+        }
+        Ok(client)
+    }
+
+    fn config(self) -> Result<Config, BuildError> {
+        let allowed = |carrier: &CarrierKind| self.carriers.is_empty() || self.carriers.contains(carrier);
+        let mut access_points = Vec::new();
+        for (address, carriers) in &self.access_points {
+            let place = Place::parse(address).ok_or_else(|| BuildError::AccessPoint(address.clone()))?;
+            let carriers: Vec<CarrierKind> = carriers.iter().copied().filter(allowed).collect();
+            if !carriers.is_empty() {
+                access_points.push(AccessPoint { place, carriers });
+            }
+        }
+        if access_points.is_empty() && !self.access_points.is_empty() {
+            return Err(BuildError::NoCarrier);
+        }
+        let named = access_points.iter().find_map(|point| match &point.place {
+            Place::Address(_) => None,
+            Place::Name(name, _) => Some(name.clone()),
+        });
+        let gateway = match self.gateway.or(named) {
+            Some(gateway) => gateway,
+            None if access_points.is_empty() => String::new(),
+            None => return Err(BuildError::NoGateway),
+        };
+        let tickets = match self.tickets {
+            Some(tickets) => tickets,
+            None if access_points.is_empty() => Tickets::Fixed(String::new()),
+            None => return Err(BuildError::NoTicket),
+        };
+        let app = self.app.or_else(|| match &tickets {
+            Tickets::Ask(_) => None,
+            Tickets::Fixed(ticket) => audience(ticket),
+        });
+        let device_key = match &self.device_key {
+            Some(seed) => DeviceKey::from_seed(seed),
+            None => DeviceKey::generate().map_err(|_| BuildError::NoRandom)?,
+        };
+        let device_id = self.device_id.unwrap_or_else(|| URL_SAFE_NO_PAD.encode(&device_key.public()[..16]));
+        Ok(Config {
+            gateway,
+            access_points,
+            trust: self.trust.as_deref().map(certificates).transpose()?,
+            tickets,
+            app: app.unwrap_or_default(),
+            device_id,
+            device_key,
+            topics: self.topics,
+            hosts: (!self.hosts.is_empty()).then(|| Arc::new(Hosts::new(&self.hosts))),
+            timeout: self.timeout,
+            link_wait: self.link_wait.unwrap_or(LINK_WAIT),
+            plain_http: self.plain_http,
+            watcher: self.watcher,
+            establish: self.establish,
+            reconnect: self.reconnect,
+        })
+    }
+}
+
+/// What a client is made of.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) gateway: String,
+    pub(crate) access_points: Vec<AccessPoint>,
+    pub(crate) trust: Option<Vec<CertificateDer<'static>>>,
+    pub(crate) tickets: Tickets,
+    pub(crate) app: String,
+    pub(crate) device_id: String,
+    pub(crate) device_key: DeviceKey,
+    pub(crate) topics: Vec<String>,
+    pub(crate) hosts: Option<Arc<Hosts>>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) link_wait: Duration,
+    pub(crate) plain_http: bool,
+    pub(crate) watcher: Watcher,
+    pub(crate) establish: EstablishConfig,
+    pub(crate) reconnect: ReconnectConfig,
+}
+
+/// Where a gateway can be reached, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct AccessPoint {
+    pub(crate) place: Place,
+    pub(crate) carriers: Vec<CarrierKind>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Address(SocketAddr),
+    Name(String, u16),
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        if let Ok(address) = text.parse() {
+            return Some(Self::Address(address));
+        }
+        let (name, port) = text.rsplit_once(':')?;
+        let valid = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        valid.then_some(())?;
+        Some(Self::Name(name.into(), port.parse().ok()?))
+    }
+}
+
+/// Who is told of events.
+#[derive(Clone, Default)]
+pub(crate) struct Watcher(Option<Arc<dyn Fn(Event) + Send + Sync>>);
+
+impl Watcher {
+    pub(crate) fn tell(&self, event: Event) {
+        if let Some(watcher) = &self.0 {
+            watcher(event);
+        }
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Some" } else { "None" })
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BuildError> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => Err(BuildError::Certificates("there are none".into())),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(BuildError::Certificates(error.to_string())),
+    }
+}
+
+/// 10 s: the first race has its five addresses started by then, at the stagger of unknown ones; our choice.
+const LINK_WAIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base() -> Builder {
+        Client::builder().ticket("t").gateway("gw.test")
+    }
+
+    #[test]
+    fn what_is_missing_or_malformed_is_named() {
+        for (builder, error) in [
+            (base().access_point("nonsense"), BuildError::AccessPoint("nonsense".into())),
+            (base().access_point("a b:1"), BuildError::AccessPoint("a b:1".into())),
+            (base().trust("nothing"), BuildError::Certificates("there are none".into())),
+            (Client::builder().ticket("t").access_point("192.0.2.1:443"), BuildError::NoGateway),
+            (Client::builder().access_point("gw.test:443"), BuildError::NoTicket),
+            (
+                base().access_point_on("192.0.2.1:443", [CarrierKind::Tls]).carrier(CarrierKind::Quic),
+                BuildError::NoCarrier,
+            ),
+        ] {
+            assert_eq!(builder.build().err(), Some(error));
+        }
+    }
+
+    #[test]
+    fn the_gateway_is_named_by_the_first_access_point_that_has_a_name() {
+        let builder = Client::builder().ticket("t").access_point("192.0.2.1:443").access_point("gw.test:8443");
+        let config = builder.config().unwrap();
+        assert_eq!(config.gateway, "gw.test");
+        assert_eq!(config.access_points[1].place, Place::Name("gw.test".into(), 8443));
+        assert_eq!(config.access_points[0].carriers, CarrierKind::ALL);
+    }
+
+    #[test]
+    fn without_access_points_nothing_else_is_needed() {
+        assert!(Client::builder().build().is_ok());
+    }
+}

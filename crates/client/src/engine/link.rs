@@ -1,0 +1,153 @@
+//! One link: its carrier driven, and what it says passed on.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+    time::Duration,
+};
+
+use ropeway_core::{
+    Time,
+    session::{ClientEvent, LinkError, Machine as _, Offered},
+    wire::{Frame, FrameRef, message::RefuseCode},
+};
+use ropeway_net::{
+    Clock,
+    carrier::{Carrier, CarrierError},
+    link::{LinkPeer, drive},
+    scratch::with_scratch,
+};
+use tokio::{sync::mpsc, time::timeout};
+
+use crate::shared::{ClientSession, Shared};
+
+/// What a link tells the engine.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) session: u64,
+    pub(super) link: u64,
+    pub(super) what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    Draining {
+        close_after: Duration,
+    },
+    /// The link is gone: with everything said, or because of an error.
+    Ended(Result<(), CarrierError>),
+    Refused {
+        code: RefuseCode,
+        detail: String,
+        retry_after: Duration,
+    },
+    Welcome {
+        resumed: bool,
+        hosts: Vec<String>,
+    },
+}
+
+/// One link of one session.
+pub(super) struct Link {
+    pub(super) shared: Arc<Shared>,
+    pub(super) number: u64,
+    pub(super) session_number: u64,
+    pub(super) session: ClientSession,
+    pub(super) reports: mpsc::Sender<Report>,
+    /// The link is closed once nothing runs on it.
+    pub(super) leaving: Arc<AtomicBool>,
+}
+
+impl Link {
+    /// Drives the link until it ends, then says goodbye.
+    pub(super) async fn run(mut self, mut carrier: Box<dyn Carrier>) {
+        let ended = drive(carrier.as_mut(), &mut self).await;
+        self.session.end_link(self.number);
+        self.pass_on();
+        let report = self.report(What::Ended(ended));
+        // The engine is gone only when the client is.
+        let _ = self.reports.send(report).await;
+        let goodbye = std::future::poll_fn(|cx| with_scratch(|scratch| carrier.poll_close(cx, scratch)));
+        // A peer that does not take the goodbye is left without it.
+        let _ = timeout(GOODBYE_WITHIN, goodbye).await;
+    }
+
+    const fn report(&self, what: What) -> Report {
+        Report { session: self.session_number, link: self.number, what }
+    }
+
+    fn pass_on(&self) {
+        while let Some(event) = self.session.peek(ropeway_core::session::Client::poll_event) {
+            let what = match event {
+                ClientEvent::Challenge(challenge) => {
+                    let key = &self.shared.config.device_key;
+                    self.session.with(|client, _| client.prove(&challenge, &|message| key.sign(message)));
+                    continue;
+                }
+                ClientEvent::Draining { close_after } => What::Draining { close_after },
+                ClientEvent::Gap => {
+                    self.shared.feed(ropeway_core::session::Feed::gap);
+                    continue;
+                }
+                ClientEvent::Push { message, redelivered } => {
+                    let id = message.id.clone();
+                    match self.shared.feed(|feed| feed.offer(message, redelivered)) {
+                        Offered::Full | Offered::Shown => self.session.with(|client, _| client.shown(&id)),
+                        Offered::Waiting => {}
+                    }
+                    continue;
+                }
+                ClientEvent::Refused { code, detail, retry_after } => What::Refused { code, detail, retry_after },
+                ClientEvent::Welcome { resumed, hosts, .. } => What::Welcome { resumed, hosts },
+            };
+            // A gateway that says these things faster than they are taken says them once too often.
+            let _ = self.reports.try_send(self.report(what));
+        }
+    }
+}
+
+impl LinkPeer for Link {
+    fn register(&mut self, waker: &Waker) {
+        (&self.session, self.number).register(waker);
+    }
+
+    fn is_current(&self) -> bool {
+        (&self.session, self.number).is_current()
+    }
+
+    fn now(&self) -> Time {
+        self.shared.clock.now()
+    }
+
+    fn clock(&self) -> Clock {
+        self.shared.clock
+    }
+
+    fn handle_frame(&mut self, frame: FrameRef<'_>, early: bool) -> Result<(), LinkError> {
+        (&self.session, self.number).handle_frame(frame, early)?;
+        self.pass_on();
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Time) -> Result<(), LinkError> {
+        (&self.session, self.number).handle_timeout(now)
+    }
+
+    fn poll_timeout(&mut self) -> Option<Time> {
+        (&self.session, self.number).poll_timeout()
+    }
+
+    fn poll_output(&mut self) -> Option<Frame> {
+        (&self.session, self.number).poll_output()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed) && self.session.peek(|client| client.mux().running()) == 0
+    }
+}
+
+/// How long a goodbye may take: 1 s; our choice, three round trips of a bad mobile network.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(1);

@@ -1,0 +1,355 @@
+//! Why a request failed, whose fault it is, and whether to try again.
+
+use std::{fmt, time::Duration};
+
+use ropeway_core::{
+    Retry, Side,
+    request::Way,
+    wire::message::{RefuseCode, ResetCode},
+};
+use thiserror::Error;
+
+use crate::Timeline;
+
+/// Any error a body of the app's own may end in.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a request failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The body of the request, which the app produces, failed.
+    #[error("body of the request failed: {0}")]
+    Body(#[source] BoxError),
+    /// The body of the answer ended before it was complete. A part is never passed off as the whole.
+    #[error("body of the answer was cut: {reason}")]
+    BodyCut {
+        /// Whose fault it is.
+        side: Side,
+        /// What happened.
+        reason: String,
+    },
+    /// The body of the answer is larger than the app wants to hold.
+    #[error("body of the answer is larger than {bytes_max} bytes")]
+    BodyTooLarge {
+        /// The bound.
+        bytes_max: usize,
+    },
+    /// The client was closed.
+    #[error("client is closed")]
+    Closed,
+    /// A host that was called directly broke the exchange off before the head of its answer.
+    #[error("{host} broke the exchange off: {reason}")]
+    Direct {
+        /// The host.
+        host: String,
+        /// What the HTTP stack says.
+        reason: String,
+        /// What was tried.
+        timeline: Box<Timeline>,
+    },
+    /// The request cannot be sent as it is.
+    #[error("request is invalid: {0}")]
+    Invalid(String),
+    /// JSON could not be written or read.
+    #[error("json: {0}")]
+    Json(#[source] serde_json::Error),
+    /// The request was not executed: no way could be taken.
+    #[error("no way to {host}: {reason} ({timeline})")]
+    NoWay {
+        /// The host.
+        host: String,
+        /// What happened.
+        reason: String,
+        /// What was tried.
+        timeline: Box<Timeline>,
+    },
+    /// The request was not executed, and could not be sent again: its body is used up, or it was tried often enough.
+    #[error("request was not executed: {reason}")]
+    NotExecuted {
+        /// What happened.
+        reason: String,
+        /// What was tried.
+        timeline: Box<Timeline>,
+    },
+    /// The request may have been executed, and nobody can say.
+    #[error("outcome is unknown: the request may have been executed ({timeline})")]
+    OutcomeUnknown {
+        /// What was tried.
+        timeline: Box<Timeline>,
+    },
+    /// The URL says `http`, no gateway serves its host, and nobody allowed plain HTTP.
+    #[error("{host} would be called over plain http, which was not allowed")]
+    PlainHttp {
+        /// The host.
+        host: String,
+    },
+    /// The gateway refused the link.
+    #[error("gateway refused the link: {detail}")]
+    Refused {
+        /// The reason.
+        code: RefuseCode,
+        /// The reason, in words.
+        detail: String,
+    },
+    /// The gateway ended the exchange before the head of the answer.
+    #[error("gateway ended the exchange ({}): {detail}", reset_name(*code))]
+    Reset {
+        /// The reason.
+        code: ResetCode,
+        /// The reason, in words.
+        detail: String,
+        /// What was tried.
+        timeline: Box<Timeline>,
+    },
+    /// The device cannot open links at all.
+    #[error("links cannot be opened: {reason}")]
+    Setup {
+        /// What is missing.
+        reason: String,
+    },
+    /// The ticket source gave no ticket.
+    #[error("no ticket: {reason}")]
+    Ticket {
+        /// What the source says.
+        reason: String,
+    },
+    /// The time the app gave the request is over.
+    #[error("timed out {phase} after {} ms ({timeline})", after.as_millis())]
+    Timeout {
+        /// What the request was at.
+        phase: Phase,
+        /// The time it had.
+        after: Duration,
+        /// What was tried.
+        timeline: Box<Timeline>,
+    },
+    /// A session subscribes to as many topics as it may.
+    #[error("no more than {max} topics can be subscribed to")]
+    TooManyTopics {
+        /// The bound.
+        max: usize,
+    },
+    /// As many requests wait for a link as may.
+    #[error("{max} requests wait for a link already")]
+    TooManyWaiting {
+        /// The bound.
+        max: usize,
+    },
+}
+
+/// What a request is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// It was handed to a carrier and waits for the head of its answer.
+    Answer,
+    /// It reads the body of its answer.
+    Body,
+    /// It waits for a link or a connection; nothing was sent.
+    Connect,
+}
+
+impl Error {
+    /// Returns whose fault it is.
+    #[must_use]
+    pub const fn side(&self) -> Side {
+        match self {
+            Self::Body(_)
+            | Self::BodyTooLarge { .. }
+            | Self::Closed
+            | Self::Invalid(_)
+            | Self::Json(_)
+            | Self::PlainHttp { .. }
+            | Self::Setup { .. }
+            | Self::Ticket { .. }
+            | Self::TooManyTopics { .. }
+            | Self::TooManyWaiting { .. } => Side::Local,
+            Self::BodyCut { side, .. } => *side,
+            Self::Direct { .. } => Side::Service,
+            Self::NoWay { .. } | Self::NotExecuted { .. } | Self::OutcomeUnknown { .. } => Side::Network,
+            Self::Refused { code, .. } => refusing_side(*code),
+            Self::Reset { code, .. } => resetting_side(*code),
+            Self::Timeout { phase, .. } => match phase {
+                Phase::Answer => Side::Service,
+                Phase::Body | Phase::Connect => Side::Network,
+            },
+        }
+    }
+
+    /// Returns whether to try again.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        match self {
+            Self::Body(_)
+            | Self::BodyTooLarge { .. }
+            | Self::Closed
+            | Self::Invalid(_)
+            | Self::Json(_)
+            | Self::PlainHttp { .. }
+            | Self::TooManyTopics { .. } => Retry::Never,
+            Self::BodyCut { .. } | Self::Direct { .. } | Self::OutcomeUnknown { .. } => Retry::IdempotentOnly,
+            Self::NoWay { .. }
+            | Self::NotExecuted { .. }
+            | Self::Setup { .. }
+            | Self::Ticket { .. }
+            | Self::TooManyWaiting { .. } => Retry::BeforeSend,
+            Self::Refused { code, .. } => retry_refused(*code),
+            Self::Reset { code, .. } => retry_reset(*code),
+            Self::Timeout { phase, .. } => match phase {
+                Phase::Answer | Phase::Body => Retry::IdempotentOnly,
+                Phase::Connect => Retry::BeforeSend,
+            },
+        }
+    }
+
+    /// Returns what was tried before the error, where something was.
+    #[must_use]
+    pub const fn timeline(&self) -> Option<&Timeline> {
+        match self {
+            Self::Direct { timeline, .. }
+            | Self::NoWay { timeline, .. }
+            | Self::NotExecuted { timeline, .. }
+            | Self::OutcomeUnknown { timeline }
+            | Self::Reset { timeline, .. }
+            | Self::Timeout { timeline, .. } => Some(timeline),
+            Self::Body(_)
+            | Self::BodyCut { .. }
+            | Self::BodyTooLarge { .. }
+            | Self::Closed
+            | Self::Invalid(_)
+            | Self::Json(_)
+            | Self::PlainHttp { .. }
+            | Self::Refused { .. }
+            | Self::Setup { .. }
+            | Self::Ticket { .. }
+            | Self::TooManyTopics { .. }
+            | Self::TooManyWaiting { .. } => None,
+        }
+    }
+
+    pub(crate) fn cut(way: Way, closed: &ropeway_core::session::Closed) -> Self {
+        use ropeway_core::session::Closed;
+        match closed {
+            Closed::NeverSeen | Closed::Unknown => {
+                Self::BodyCut { side: Side::Network, reason: format!("the {way} was lost, and what followed with it") }
+            }
+            Closed::Reset { code, detail } => {
+                Self::BodyCut { side: resetting_side(*code), reason: format!("{}: {detail}", reset_name(*code)) }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Answer => "waiting for the answer",
+            Self::Body => "reading the answer",
+            Self::Connect => "connecting",
+        })
+    }
+}
+
+const fn refusing_side(code: RefuseCode) -> Side {
+    match code {
+        RefuseCode::Draining
+        | RefuseCode::HelloTimeout
+        | RefuseCode::Internal
+        | RefuseCode::Overloaded
+        | RefuseCode::Protocol
+        | RefuseCode::Replayed
+        | RefuseCode::ResumeRefused => Side::Peer,
+        RefuseCode::BadSignature
+        | RefuseCode::ClockSkew
+        | RefuseCode::TicketExpired
+        | RefuseCode::TicketForeignApp
+        | RefuseCode::TicketInvalid
+        | RefuseCode::TicketUnbound
+        | RefuseCode::WrongGateway => Side::Local,
+    }
+}
+
+const fn retry_refused(code: RefuseCode) -> Retry {
+    match code {
+        RefuseCode::ClockSkew
+        | RefuseCode::Draining
+        | RefuseCode::HelloTimeout
+        | RefuseCode::Internal
+        | RefuseCode::Overloaded
+        | RefuseCode::Replayed
+        | RefuseCode::ResumeRefused
+        | RefuseCode::TicketExpired => Retry::BeforeSend,
+        RefuseCode::BadSignature
+        | RefuseCode::Protocol
+        | RefuseCode::TicketForeignApp
+        | RefuseCode::TicketInvalid
+        | RefuseCode::TicketUnbound
+        | RefuseCode::WrongGateway => Retry::Never,
+    }
+}
+
+const fn resetting_side(code: ResetCode) -> Side {
+    match code {
+        ResetCode::UpstreamCut => Side::Service,
+        ResetCode::BodyTooLarge | ResetCode::Malformed | ResetCode::Unsupported => Side::Local,
+        ResetCode::Cancelled
+        | ResetCode::CreditExceeded
+        | ResetCode::Internal
+        | ResetCode::Refused
+        | ResetCode::Unreplayable => Side::Peer,
+    }
+}
+
+const fn retry_reset(code: ResetCode) -> Retry {
+    match code {
+        ResetCode::BodyTooLarge | ResetCode::Malformed | ResetCode::Unsupported => Retry::Never,
+        ResetCode::Refused => Retry::BeforeSend,
+        ResetCode::Cancelled
+        | ResetCode::CreditExceeded
+        | ResetCode::Internal
+        | ResetCode::Unreplayable
+        | ResetCode::UpstreamCut => Retry::IdempotentOnly,
+    }
+}
+
+const fn reset_name(code: ResetCode) -> &'static str {
+    match code {
+        ResetCode::BodyTooLarge => "body too large",
+        ResetCode::Cancelled => "cancelled",
+        ResetCode::CreditExceeded => "credit exceeded",
+        ResetCode::Internal => "internal error",
+        ResetCode::Malformed => "malformed",
+        ResetCode::Refused => "not executed",
+        ResetCode::Unreplayable => "part of the body is no longer kept",
+        ResetCode::Unsupported => "unsupported",
+        ResetCode::UpstreamCut => "the service broke off",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_may_have_run_is_repeated_by_its_owner_alone() {
+        let unknown = Error::OutcomeUnknown { timeline: Box::default() };
+        assert_eq!((unknown.side(), unknown.retry()), (Side::Network, Retry::IdempotentOnly));
+        let no_way = Error::NoWay { host: "api.test".into(), reason: String::new(), timeline: Box::default() };
+        assert_eq!(no_way.retry(), Retry::BeforeSend);
+        assert!(no_way.timeline().is_some());
+    }
+
+    #[test]
+    fn a_wrong_ticket_is_the_apps_own_fault_and_stays_wrong() {
+        let refused = Error::Refused { code: RefuseCode::TicketInvalid, detail: "no".into() };
+        assert_eq!((refused.side(), refused.retry()), (Side::Local, Retry::Never));
+    }
+
+    #[test]
+    fn an_error_is_small_and_can_cross_threads() {
+        fn assert_portable<E: Send + Sync + 'static>() {}
+        assert_portable::<Error>();
+        assert!(size_of::<Error>() <= 64, "{} bytes", size_of::<Error>());
+    }
+}

@@ -1,0 +1,158 @@
+//! A request over the link, and the body of its answer.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use ropeway_core::{
+    request::Way,
+    session::{self, Closed},
+    wire::{fields::RequestHead, message::ResetCode},
+};
+use ropeway_net::link::{BodyReader, BodyWriter};
+use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
+
+use crate::{
+    Body, Error,
+    client::Handle,
+    shared::{ClientSession, InFlight, Live},
+};
+
+/// The body of an answer that comes over the link.
+pub(crate) struct LinkBody {
+    reader: BodyReader<session::Client>,
+    /// The rest of the request, still on its way.
+    upload: Option<Upload>,
+    _held: Held,
+}
+
+/// What an exchange holds until it is over.
+struct Held {
+    _permit: OwnedSemaphorePermit,
+    _in_flight: InFlight,
+    _handle: Handle,
+}
+
+/// How a send over the link failed.
+pub(super) enum Failed {
+    Closed(Closed),
+    Error(Error),
+}
+
+/// Sends a request on an open link and waits for the head of its answer.
+pub(super) async fn send(handle: &Handle, live: Live, request: Request<Body>) -> Result<Response<Body>, Failed> {
+    let in_flight = InFlight::new(handle.shared());
+    let Ok(permit) = live.permits.acquire_owned().await else { return Err(Failed::Closed(Closed::NeverSeen)) };
+    let held = Held { _permit: permit, _in_flight: in_flight, _handle: handle.clone() };
+    let session = live.session;
+    let (parts, body) = request.into_parts();
+    let ends = body.is_end_stream();
+    let head = RequestHead { method: parts.method, uri: parts.uri, headers: parts.headers };
+    let Some(channel) = session.request(head, ends) else { return Err(Failed::Closed(Closed::NeverSeen)) };
+    let mut exchange = Exchange { session, channel, open: true };
+    let mut uploading = (!ends).then(|| Box::pin(upload(exchange.session.writer(channel), body)));
+    let head = poll_fn(|cx| {
+        if let Some(future) = &mut uploading
+            && let Poll::Ready(done) = future.as_mut().poll(cx)
+        {
+            uploading = None;
+            if let Err(error) = done {
+                return Poll::Ready(Err(Failed::Error(error)));
+            }
+        }
+        exchange.session.poll_head(channel, cx).map_err(Failed::Closed)
+    })
+    .await?;
+    exchange.open = false;
+    let reader = exchange.session.reader(channel);
+    let upload = uploading.map(|uploading| Upload(tokio::spawn(uploading)));
+    let mut response = Response::new(Body::link(LinkBody { reader, upload, _held: held }));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    Ok(response)
+}
+
+impl LinkBody {
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Some(upload) = &mut self.upload
+            && let Poll::Ready(done) = Pin::new(&mut upload.0).poll(cx)
+        {
+            self.upload = None;
+            if let Ok(Err(error)) = done {
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+        Pin::new(&mut self.reader)
+            .poll_frame(cx)
+            .map(|frame| frame.map(|frame| frame.map_err(|cut| Error::cut(Way::Link, &cut.why))))
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        self.reader.is_end_stream()
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        self.reader.size_hint()
+    }
+}
+
+/// An exchange whose answer is awaited: given up when it is dropped.
+struct Exchange {
+    session: ClientSession,
+    channel: u64,
+    open: bool,
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if self.open {
+            self.session.abandon(self.channel, ResetCode::Cancelled, "the request is no longer wanted");
+        }
+    }
+}
+
+/// The task of an upload, which ends with its owner.
+struct Upload(JoinHandle<Result<(), Error>>);
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Sends a body. An exchange that is over needs none any more; only the body's own error is one.
+async fn upload(mut writer: BodyWriter<session::Client>, mut body: Body) -> Result<(), Error> {
+    loop {
+        let Some(frame) = body.frame().await else {
+            writer.finish(None);
+            return Ok(());
+        };
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                writer.reset(ResetCode::Cancelled, "the body of the request failed");
+                return Err(error);
+            }
+        };
+        match frame.into_data() {
+            Ok(data) if data.is_empty() => {}
+            Ok(data) => {
+                if writer.write(data).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    writer.finish(Some(trailers));
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The client as a `tower` service.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use http::{Request, Response};
+use tower_service::Service;
+
+use crate::{
+    Body, BoxError, Client, Error,
+    exchange::{self, Options},
+};
+
+/// Sends requests like [`Client::request`] does, with the client's own options. Its body is sent once, whatever it is made of.
+impl<B> Service<Request<B>> for Client
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let request = request.map(|body| if body.is_end_stream() { Body::empty() } else { Body::wrap(body) });
+        let sent = exchange::run(self.handle().clone(), request, Options::default());
+        Box::pin(async move {
+            let (mut response, timeline) = sent.await?;
+            response.extensions_mut().insert(timeline);
+            Ok(response)
+        })
+    }
+}

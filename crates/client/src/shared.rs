@@ -1,0 +1,309 @@
+//! What the handles of a client and the task that keeps its link share.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Waker,
+    time::Duration,
+};
+
+use ropeway_core::{
+    Time,
+    connect::Candidate,
+    request::{Budget, Hosts, Way},
+    session::{self, Feed, FeedItem},
+    wire::message::RefuseCode,
+};
+use ropeway_net::{Clock, link::Session};
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::{Action, Error, LinkState, Step, builder::Config, direct::Direct};
+
+/// The client's end of a session, as its tasks share it.
+pub(crate) type ClientSession = Session<session::Client>;
+
+/// What every handle of a client and its link's task hold together.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) view: watch::Sender<View>,
+    pub(crate) state: watch::Sender<LinkState>,
+    pub(crate) wished: Notify,
+    pub(crate) in_flight: AtomicUsize,
+    pub(crate) direct: Direct,
+    pub(crate) log: Arc<AttemptLog>,
+    wishes: Mutex<Wishes>,
+    roster: Mutex<Roster>,
+    pushes: Mutex<Pushes>,
+    budget: Mutex<Budget>,
+}
+
+/// What requests see of the link.
+#[derive(Clone, Default)]
+pub(crate) struct View {
+    /// The session that takes new requests.
+    pub(crate) live: Option<Live>,
+    /// What the gateways serve; `None` until they said so.
+    pub(crate) hosts: Option<Arc<Hosts>>,
+    /// Why waiting for a link is of no use.
+    pub(crate) failure: Option<LinkFailure>,
+    pub(crate) closed: bool,
+}
+
+/// A session with an open link.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub(crate) session: ClientSession,
+    pub(crate) candidate: Candidate,
+    /// One for each exchange that may be open.
+    pub(crate) permits: Arc<Semaphore>,
+}
+
+/// Why there is no link and none to be expected.
+#[derive(Clone, Debug)]
+pub(crate) enum LinkFailure {
+    Refused { code: RefuseCode, detail: String },
+    Setup { reason: String },
+    Ticket { reason: String },
+}
+
+/// What the handles want of the link's task.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    pub(crate) waiting: usize,
+    pub(crate) network_changed: bool,
+    pub(crate) ticket: Option<String>,
+    pub(crate) close: bool,
+}
+
+/// The sessions that have links, and the topics of all of them.
+#[derive(Default)]
+pub(crate) struct Roster {
+    pub(crate) sessions: Vec<(u64, ClientSession)>,
+    pub(crate) topics: Vec<String>,
+}
+
+#[derive(Default)]
+struct Pushes {
+    feed: Feed,
+    /// Counts push streams; only the newest is served.
+    stream: u64,
+    waker: Option<Waker>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Self {
+        let clock = Clock::new();
+        let log = Arc::new(AttemptLog::new(clock));
+        let view = View { hosts: config.hosts.clone(), ..View::default() };
+        let roster = Roster { sessions: Vec::new(), topics: config.topics.clone() };
+        Self {
+            direct: Direct::new(config.trust.clone(), Arc::clone(&log), clock),
+            config,
+            clock,
+            view: watch::Sender::new(view),
+            state: watch::Sender::new(LinkState::Offline),
+            wished: Notify::new(),
+            in_flight: AtomicUsize::new(0),
+            log,
+            wishes: Mutex::default(),
+            roster: Mutex::new(roster),
+            pushes: Mutex::default(),
+            budget: Mutex::default(),
+        }
+    }
+
+    /// Changes what is wanted of the link's task and wakes it.
+    pub(crate) fn wish<R>(&self, change: impl FnOnce(&mut Wishes) -> R) -> R {
+        let result = change(&mut lock(&self.wishes));
+        self.wished.notify_one();
+        result
+    }
+
+    /// Looks at what is wanted, without waking anyone.
+    pub(crate) fn wishes(&self) -> MutexGuard<'_, Wishes> {
+        lock(&self.wishes)
+    }
+
+    pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
+        lock(&self.roster)
+    }
+
+    pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
+        lock(&self.budget)
+    }
+
+    /// Counts the caller among those who wait for a link.
+    pub(crate) fn wait(self: &Arc<Self>) -> Result<Waiting, Error> {
+        let mut wishes = self.wishes();
+        if wishes.waiting >= WAITING_MAX {
+            return Err(Error::TooManyWaiting { max: WAITING_MAX });
+        }
+        wishes.waiting += 1;
+        let first = wishes.waiting == 1;
+        drop(wishes);
+        if first {
+            self.wished.notify_one();
+        }
+        Ok(Waiting(Arc::clone(self)))
+    }
+
+    /// Changes the feed and wakes the push stream.
+    pub(crate) fn feed<R>(&self, change: impl FnOnce(&mut Feed) -> R) -> R {
+        let mut pushes = lock(&self.pushes);
+        let result = change(&mut pushes.feed);
+        if let Some(waker) = pushes.waker.take() {
+            waker.wake();
+        }
+        result
+    }
+
+    /// Begins a push stream; an older one ends.
+    pub(crate) fn begin_stream(&self) -> u64 {
+        let mut pushes = lock(&self.pushes);
+        pushes.stream += 1;
+        if let Some(waker) = pushes.waker.take() {
+            waker.wake();
+        }
+        pushes.stream
+    }
+
+    /// Takes what the app is shown next by push stream `stream`; `None` if the stream is no longer the newest.
+    pub(crate) fn next_push(&self, stream: u64, waker: &Waker) -> Option<Option<FeedItem>> {
+        let mut pushes = lock(&self.pushes);
+        if pushes.stream != stream {
+            return None;
+        }
+        let item = pushes.feed.take();
+        if item.is_none() {
+            pushes.waker = Some(waker.clone());
+        }
+        Some(item)
+    }
+}
+
+impl LinkFailure {
+    pub(crate) fn error(&self) -> Error {
+        match self {
+            Self::Refused { code, detail } => Error::Refused { code: *code, detail: detail.clone() },
+            Self::Setup { reason } => Error::Setup { reason: reason.clone() },
+            Self::Ticket { reason } => Error::Ticket { reason: reason.clone() },
+        }
+    }
+}
+
+/// Counts one request that waits for a link.
+pub(crate) struct Waiting(Arc<Shared>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.wishes().waiting -= 1;
+    }
+}
+
+/// Counts one exchange that is under way: while there is one, a lost link is sought again in haste.
+pub(crate) struct InFlight(Arc<Shared>);
+
+impl InFlight {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        shared.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if self.0.in_flight.fetch_sub(1, Ordering::Relaxed) == 1 && self.0.view.borrow().closed {
+            self.0.wished.notify_one();
+        }
+    }
+}
+
+/// The newest attempts to connect, from which requests put their timelines together.
+#[derive(Debug)]
+pub(crate) struct AttemptLog {
+    clock: Clock,
+    attempts: Mutex<(u64, VecDeque<Attempt>)>,
+}
+
+#[derive(Clone, Debug)]
+struct Attempt {
+    number: u64,
+    /// The host, where it is called directly.
+    host: Option<Arc<str>>,
+    action: Action,
+    candidate: Candidate,
+    started: Time,
+    ended: Option<Time>,
+    error: Option<String>,
+}
+
+impl AttemptLog {
+    pub(crate) const fn new(clock: Clock) -> Self {
+        Self { clock, attempts: Mutex::new((0, VecDeque::new())) }
+    }
+
+    /// Notes the start of an attempt and returns its number.
+    pub(crate) fn start(&self, host: Option<Arc<str>>, action: Action, candidate: Candidate) -> u64 {
+        let mut attempts = lock(&self.attempts);
+        attempts.0 += 1;
+        let number = attempts.0;
+        if attempts.1.len() >= ATTEMPTS_MAX {
+            attempts.1.pop_front();
+        }
+        let started = self.clock.now();
+        attempts.1.push_back(Attempt { number, host, action, candidate, started, ended: None, error: None });
+        number
+    }
+
+    /// Notes the end of an attempt. The first end stands.
+    pub(crate) fn end(&self, number: u64, error: Option<String>) {
+        let ended = self.clock.now();
+        let mut attempts = lock(&self.attempts);
+        if let Some(attempt) =
+            attempts.1.iter_mut().rev().find(|attempt| attempt.number == number && attempt.ended.is_none())
+        {
+            attempt.ended = Some(ended);
+            attempt.error = error;
+        }
+    }
+
+    /// Returns the attempts for links, or for `host`, that were under way after `since`.
+    pub(crate) fn steps(&self, host: Option<&str>, since: Time) -> Vec<Step> {
+        let attempts = lock(&self.attempts);
+        let wanted = attempts
+            .1
+            .iter()
+            .filter(|attempt| attempt.host.as_deref() == host && attempt.ended.is_none_or(|ended| ended >= since));
+        let step = |attempt: &Attempt| Step {
+            action: attempt.action,
+            way: if attempt.host.is_some() { Way::Direct } else { Way::Link },
+            address: Some(attempt.candidate.address),
+            carrier: attempt.host.is_none().then_some(attempt.candidate.carrier),
+            started: attempt.started.since(since),
+            ended: attempt.ended.map(|ended| ended.since(since)),
+            error: attempt.error.clone(),
+        };
+        wanted.map(step).collect()
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that runs under these locks leaves them half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Requests that may wait for a link at once. 1,000; our choice: a client whose gateways are gone must not grow without end.
+pub(crate) const WAITING_MAX: usize = 1_000;
+
+/// Exchanges that may be open on a link. 240: the 256 a gateway takes, less some that are being reset.
+pub(crate) const EXCHANGES_MAX: usize = 240;
+
+/// Attempts remembered: those of several races.
+const ATTEMPTS_MAX: usize = 64;
+
+/// How long the head of an answer may take by default. 40 s; Mars `stn.cc`, the whole time of a task with one retry.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(40);

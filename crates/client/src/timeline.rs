@@ -1,0 +1,173 @@
+//! What a request tried, when, and how it went.
+
+use std::{fmt, net::SocketAddr, time::Duration};
+
+use ropeway_core::{CarrierKind, request::Way};
+
+/// The ways a request tried, in the order they began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    steps: Vec<Step>,
+    total: Duration,
+}
+
+/// One step of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Step {
+    /// What was done.
+    pub action: Action,
+    /// Which way it belongs to.
+    pub way: Way,
+    /// The address it went to, if it is known.
+    pub address: Option<SocketAddr>,
+    /// The carrier it went over, where the way is the link.
+    pub carrier: Option<CarrierKind>,
+    /// When it began, counted from the start of the request. A connection that was already being opened then begins at zero.
+    pub started: Duration,
+    /// When it ended; `None` if it was still under way when the request was over.
+    pub ended: Option<Duration>,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Opens a connection, its TLS or QUIC handshake included.
+    Connect,
+    /// Sends the request and waits for the head of its answer.
+    Exchange,
+    /// Says HELLO on a connection and waits for WELCOME.
+    Greet,
+}
+
+impl Timeline {
+    /// Returns the steps.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Returns how long the request took, up to the head of its answer or to its failure.
+    #[must_use]
+    pub const fn total(&self) -> Duration {
+        self.total
+    }
+
+    /// Returns the step that brought the answer.
+    #[must_use]
+    pub fn answered(&self) -> Option<&Step> {
+        self.steps
+            .iter()
+            .rev()
+            .find(|step| step.action == Action::Exchange && step.error.is_none() && step.ended.is_some())
+    }
+
+    pub(crate) fn push(&mut self, step: Step) -> usize {
+        if self.steps.len() < STEPS_MAX {
+            self.steps.push(step);
+        }
+        self.steps.len().saturating_sub(1)
+    }
+
+    pub(crate) fn extend(&mut self, steps: Vec<Step>) {
+        let room = STEPS_MAX.saturating_sub(self.steps.len());
+        self.steps.extend(steps.into_iter().take(room));
+    }
+
+    pub(crate) fn locate(&mut self, step: usize, address: SocketAddr) {
+        if let Some(step) = self.steps.get_mut(step) {
+            step.address.get_or_insert(address);
+        }
+    }
+
+    pub(crate) fn end(&mut self, step: usize, ended: Duration, error: Option<String>) {
+        if let Some(step) = self.steps.get_mut(step) {
+            step.ended = Some(ended);
+            step.error = error;
+        }
+    }
+
+    pub(crate) fn finish(&mut self, total: Duration) {
+        self.total = total;
+        self.steps.sort_by_key(|step| step.started);
+    }
+}
+
+impl Action {
+    /// Returns the action's name as timelines spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Exchange => "exchange",
+            Self::Greet => "greet",
+        }
+    }
+}
+
+impl fmt::Display for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, step) in self.steps.iter().enumerate() {
+            write!(f, "{}{step}", if place == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.way, self.action.as_str())?;
+        if let Some(carrier) = self.carrier {
+            write!(f, " {carrier}")?;
+        }
+        if let Some(address) = self.address {
+            write!(f, " {address}")?;
+        }
+        write!(f, " {}", self.started.as_millis())?;
+        match self.ended {
+            Some(ended) => write!(f, "–{} ms", ended.as_millis())?,
+            None => write!(f, "– ms")?,
+        }
+        match &self.error {
+            Some(error) => write!(f, ": {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Steps a timeline keeps: the attempts of two races and as many exchanges.
+const STEPS_MAX: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(action: Action, started: u64) -> Step {
+        Step {
+            action,
+            way: Way::Link,
+            address: Some(([192, 0, 2, 1], 443).into()),
+            carrier: Some(CarrierKind::Tls),
+            started: Duration::from_millis(started),
+            ended: None,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn steps_are_told_in_the_order_they_began() {
+        let mut timeline = Timeline::default();
+        let exchange = timeline.push(step(Action::Exchange, 50));
+        timeline.end(exchange, Duration::from_millis(80), None);
+        timeline.push(Step { error: Some("refused".into()), ..step(Action::Connect, 3) });
+        timeline.finish(Duration::from_millis(80));
+        assert_eq!(
+            timeline.to_string(),
+            "link connect tls 192.0.2.1:443 3– ms: refused; link exchange tls 192.0.2.1:443 50–80 ms"
+        );
+        assert_eq!(timeline.answered().map(|step| step.started), Some(Duration::from_millis(50)));
+    }
+}

@@ -1,0 +1,200 @@
+//! Hosts that no gateway serves.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, Version};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use ropeway::{Action, Body, BoxError, CarrierKind, Client, Error, Phase, Retry, Way};
+use ropeway_net::tls::{Alpn, ServerTls, ServerTlsOptions, server_config};
+use tokio::{net::TcpListener, task::AbortHandle};
+
+use crate::support::{Authority, Tarpit, TestGateway, builder, soon};
+
+/// An HTTPS server for `localhost` that tells the version and echoes, or breaks off at `/break`.
+struct Host {
+    address: SocketAddr,
+    requests: Arc<AtomicUsize>,
+    task: AbortHandle,
+}
+
+impl Host {
+    async fn start(authority: Option<&Authority>, alpn: &[Alpn]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let tls = authority
+            .map(|authority| server_config(ServerTlsOptions::new(authority.issue("localhost"), alpn.to_vec())));
+        let counter = Arc::clone(&requests);
+        let task = tokio::spawn(async move {
+            loop {
+                let (tcp, _) = listener.accept().await.unwrap();
+                let (tls, counter) = (tls.clone(), Arc::clone(&counter));
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| answer(request, Arc::clone(&counter)));
+                    let server = auto::Builder::new(TokioExecutor::new());
+                    let Some(tls) = tls else {
+                        let _ = server.serve_connection(TokioIo::new(tcp), service).await;
+                        return;
+                    };
+                    let mut tls = ServerTls::new(tcp, tls).unwrap();
+                    if tls.handshake().await.is_ok() && tls.confirm().await.is_ok() {
+                        let _ = server.serve_connection(TokioIo::new(tls.into_stream()), service).await;
+                    }
+                });
+            }
+        });
+        Self { address, requests, task: task.abort_handle() }
+    }
+
+    fn url(&self, scheme: &str, path: &str) -> String {
+        format!("{scheme}://localhost:{}{path}", self.address.port())
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn answer(request: Request<Incoming>, counter: Arc<AtomicUsize>) -> Result<Response<Full<Bytes>>, BoxError> {
+    counter.fetch_add(1, Ordering::Relaxed);
+    if request.uri().path() == "/break" {
+        return Err("broken".into());
+    }
+    let version = if request.version() == Version::HTTP_2 { "2" } else { "1.1" };
+    let body = request.into_body().collect().await?.to_bytes();
+    Ok(Response::builder().header("x-version", version).body(Full::new(body))?)
+}
+
+fn direct(authority: &Authority) -> Client {
+    Client::builder().trust(authority.pem()).build().unwrap()
+}
+
+#[tokio::test]
+async fn hosts_are_called_over_the_http_version_they_speak() {
+    let authority = Authority::new();
+    for (alpn, version) in [(Alpn::H2, "2"), (Alpn::Http11, "1.1")] {
+        let host = Host::start(Some(&authority), &[alpn]).await;
+        let client = direct(&authority);
+        let answer = soon(client.post(host.url("https", "/")).body("hello").send()).await.unwrap();
+        assert_eq!(answer.headers()["x-version"], version);
+        let steps = answer.timeline().steps();
+        assert!(steps.iter().any(|step| step.action == Action::Connect && step.error.is_none()), "{steps:?}");
+        let step = answer.timeline().answered().unwrap();
+        assert_eq!((step.way, step.address), (Way::Direct, Some(host.address)));
+        assert_eq!(answer.text().await.unwrap(), "hello");
+    }
+}
+
+#[tokio::test]
+async fn what_the_gateway_does_not_serve_goes_directly_and_the_rest_over_the_link() {
+    let authority = Authority::new();
+    let gateway = TestGateway::start(&authority).await;
+    let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+    let client = builder(&authority, &[&gateway], CarrierKind::Tls).build().unwrap();
+    let stream = Body::stream(futures_util::stream::iter([Ok::<_, BoxError>(Bytes::from("streamed"))]));
+    let answer = soon(client.post(host.url("https", "/")).body(stream).send()).await.unwrap();
+    assert_eq!(answer.timeline().answered().unwrap().way, Way::Direct);
+    assert_eq!(answer.text().await.unwrap(), "streamed");
+    let answer = soon(client.get("https://below.wild.test/").send()).await.unwrap();
+    assert_eq!(answer.timeline().answered().unwrap().way, Way::Link);
+    let forced = soon(client.get(host.url("https", "/")).way(Way::Link).send()).await.unwrap();
+    assert_eq!(forced.timeline().answered().unwrap().way, Way::Link);
+    assert_eq!((host.requests(), gateway.executed().len()), (1, 2));
+}
+
+#[tokio::test]
+async fn hosts_known_in_advance_not_to_be_served_need_no_link() {
+    let authority = Authority::new();
+    let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+    let client = builder(&authority, &[], CarrierKind::Tls)
+        .access_point_on("127.0.0.1:9", [CarrierKind::Tls])
+        .served_host("api.test")
+        .link_wait(Duration::from_millis(200))
+        .build()
+        .unwrap();
+    soon(client.get(host.url("https", "/")).send()).await.unwrap();
+    assert!(matches!(soon(client.get("https://api.test/").send()).await, Err(Error::NoWay { .. })));
+}
+
+#[tokio::test]
+async fn plain_http_is_called_only_where_it_is_allowed() {
+    let authority = Authority::new();
+    let host = Host::start(None, &[]).await;
+    let client = direct(&authority);
+    let error = soon(client.get(host.url("http", "/")).send()).await.unwrap_err();
+    assert!(matches!(error, Error::PlainHttp { .. }), "{error:?}");
+    assert_eq!((error.retry(), host.requests()), (Retry::Never, 0));
+    let answer = soon(client.get(host.url("http", "/")).allow_plain_http(true).send()).await.unwrap();
+    assert_eq!(answer.headers()["x-version"], "1.1");
+}
+
+#[tokio::test]
+async fn a_post_that_breaks_off_is_not_repeated_and_a_get_is_as_far_as_the_budget_goes() {
+    let authority = Authority::new();
+    let host = Host::start(Some(&authority), &[Alpn::Http11]).await;
+    let client = direct(&authority);
+    let error = soon(client.post(host.url("https", "/break")).body("pay").send()).await.unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    assert_eq!(host.requests(), 1);
+    let error = soon(client.get(host.url("https", "/break")).send()).await.unwrap_err();
+    assert!(matches!(error, Error::Direct { .. }), "{error:?}");
+    assert_eq!(host.requests(), 5, "four sends of the GET");
+}
+
+#[tokio::test]
+async fn a_host_that_cannot_be_reached_or_believed_got_nothing() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let host = Host::start(Some(&other), &[Alpn::H2]).await;
+    let error = soon(direct(&authority).post(host.url("https", "/")).body("pay").send()).await.unwrap_err();
+    assert!(matches!(error, Error::NoWay { .. }), "{error:?}");
+    assert!(error.to_string().contains("certificate"), "{error}");
+    let gone = host.url("https", "/");
+    drop(host);
+    let error = soon(direct(&authority).post(gone).body("pay").send()).await.unwrap_err();
+    assert!(matches!(error, Error::NoWay { .. }), "{error:?}");
+    assert_eq!(error.retry(), Retry::BeforeSend);
+}
+
+#[tokio::test]
+async fn a_timeout_before_there_is_a_connection_says_that_nothing_was_sent() {
+    let tarpit = Tarpit::new();
+    let client = direct(&Authority::new());
+    let url = format!("https://127.0.0.1:{}/", tarpit.address().port());
+    let error = soon(client.post(url).timeout(Duration::from_millis(200)).send()).await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { phase: Phase::Connect, .. }), "{error:?}");
+    assert_eq!(error.retry(), Retry::BeforeSend);
+}
+
+#[tokio::test]
+async fn a_body_of_the_apps_own_that_fails_is_its_own_fault() {
+    let authority = Authority::new();
+    let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+    let gateway = TestGateway::start(&authority).await;
+    let client = builder(&authority, &[&gateway], CarrierKind::Tls).build().unwrap();
+    for url in [host.url("https", "/"), "https://api.test/hold".into()] {
+        let pieces = [Ok(Bytes::from("a")), Err::<Bytes, BoxError>("disk failed".into())];
+        let body = Body::stream(futures_util::stream::iter(pieces));
+        let error = soon(client.post(url).body(body).send()).await.unwrap_err();
+        assert!(matches!(&error, Error::Body(source) if source.to_string().contains("disk failed")), "{error:?}");
+    }
+}

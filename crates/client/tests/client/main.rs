@@ -1,0 +1,10 @@
+//! The client against a gateway that can be told what to do, over real connections on loopback.
+
+mod direct;
+mod drain;
+mod link;
+mod push;
+mod reach;
+mod refusal;
+mod resume;
+mod support;

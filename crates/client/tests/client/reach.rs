@@ -1,0 +1,139 @@
+//! Gateways that are hard to reach, and the bounds of waiting for them.
+
+use std::{
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+use ropeway::{CarrierKind, Client, Error, EstablishConfig, Phase, Retry};
+
+use crate::support::{Authority, Tarpit, TestGateway, builder, eventually, soon, world};
+
+#[tokio::test]
+async fn two_addresses_that_swallow_everything_do_not_keep_the_third_from_answering() {
+    let authority = Authority::new();
+    let gateway = TestGateway::start(&authority).await;
+    let (one, two) = (Tarpit::new(), Tarpit::new());
+    let client = builder(&authority, &[], CarrierKind::Tls)
+        .access_point_on(one.address(), [CarrierKind::Tls])
+        .access_point_on(two.address(), [CarrierKind::Tls])
+        .access_point_on(gateway.address(), [CarrierKind::Tls])
+        .build()
+        .unwrap();
+    let began = Instant::now();
+    let answer = soon(client.get("https://api.test/").send()).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}: {}", began.elapsed(), answer.timeline());
+    assert_eq!(answer.timeline().answered().unwrap().address, Some(gateway.address()));
+}
+
+#[tokio::test]
+async fn a_gateway_that_finishes_its_handshake_and_stays_silent_is_passed_over() {
+    let authority = Authority::new();
+    let (silent, good) = (TestGateway::start(&authority).await, TestGateway::start(&authority).await);
+    silent.stay_silent();
+    let patience = EstablishConfig { greet_within: Duration::from_millis(200), ..EstablishConfig::default() };
+    let client = builder(&authority, &[&silent, &good], CarrierKind::Tls).establish(patience).build().unwrap();
+    let answer = soon(client.get("https://api.test/").send()).await.unwrap();
+    assert_eq!(answer.timeline().answered().unwrap().address, Some(good.address()));
+    assert!(answer.timeline().to_string().contains("no WELCOME in time"), "{}", answer.timeline());
+}
+
+#[tokio::test]
+async fn the_name_of_an_access_point_is_resolved() {
+    let authority = Authority::new();
+    let gateway = TestGateway::start(&authority).await;
+    let point = format!("localhost:{}", gateway.address().port());
+    let client = builder(&authority, &[], CarrierKind::Tls).access_point(point).build().unwrap();
+    soon(client.get("https://api.test/").send()).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_link_in_time_a_request_fails_before_it_is_sent() {
+    let authority = Authority::new();
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = builder(&authority, &[], CarrierKind::Tls)
+        .access_point_on(refused, [CarrierKind::Tls])
+        .link_wait(Duration::from_millis(300))
+        .build()
+        .unwrap();
+    let error = soon(client.post("https://api.test/").body("pay").send()).await.unwrap_err();
+    assert!(matches!(error, Error::NoWay { .. }), "{error:?}");
+    assert_eq!(error.retry(), Retry::BeforeSend);
+    assert_eq!(error.timeline().unwrap().steps()[0].address, Some(refused), "{error}");
+}
+
+#[tokio::test]
+async fn an_untrusted_gateway_gets_no_hello() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let gateway = TestGateway::start(&other).await;
+    let client = builder(&authority, &[&gateway], CarrierKind::Tls).link_wait(Duration::from_millis(300));
+    let error = soon(client.build().unwrap().get("https://api.test/").send()).await.unwrap_err();
+    assert!(matches!(error, Error::NoWay { .. }), "{error:?}");
+    assert!(error.to_string().contains("certificate"), "{error}");
+    assert!(gateway.hellos().is_empty());
+}
+
+#[tokio::test]
+async fn a_timeout_says_what_the_request_was_at() {
+    let (_gateway, client) = world(CarrierKind::Tls).await;
+    let limit = Duration::from_millis(200);
+    let error = soon(client.get("https://api.test/never").timeout(limit).send()).await.unwrap_err();
+    assert!(matches!(&error, Error::Timeout { phase: Phase::Answer, after, .. } if *after == limit), "{error:?}");
+    assert_eq!(error.retry(), Retry::IdempotentOnly);
+    let answer = soon(client.get("https://api.test/cut").timeout(limit).send()).await.unwrap();
+    let error = soon(answer.bytes()).await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { phase: Phase::Body, .. }), "{error:?}");
+    let tarpit = Tarpit::new();
+    let nowhere =
+        builder(&Authority::new(), &[], CarrierKind::Tls).access_point_on(tarpit.address(), [CarrierKind::Tls]);
+    let error = soon(nowhere.build().unwrap().get("https://api.test/").timeout(limit).send()).await.unwrap_err();
+    assert_eq!(error.retry(), Retry::BeforeSend, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_request_whose_timeout_passed_frees_its_exchange() {
+    let (gateway, client) = world(CarrierKind::Quic).await;
+    let request = client.get("https://api.test/never").timeout(Duration::from_millis(100));
+    soon(request.send()).await.unwrap_err();
+    eventually("it is given up", || gateway.running() == 0).await;
+}
+
+#[tokio::test]
+async fn no_more_requests_wait_for_a_link_than_may() {
+    let tarpit = Tarpit::new();
+    let client = builder(&Authority::new(), &[], CarrierKind::Tls)
+        .access_point_on(tarpit.address(), [CarrierKind::Tls])
+        .build()
+        .unwrap();
+    let waiting: Vec<_> = (0..1_000).map(|_| tokio::spawn(client.get("https://api.test/").send())).collect();
+    let mut error = None;
+    eventually("one is too many", || {
+        let mut request = std::pin::pin!(client.get("https://api.test/").send());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        if let std::task::Poll::Ready(Err(told)) = Future::poll(request.as_mut(), &mut context) {
+            error = Some(told);
+        }
+        error.is_some()
+    })
+    .await;
+    assert!(matches!(error, Some(Error::TooManyWaiting { max: 1_000 })), "{error:?}");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn requests_that_make_no_sense_are_told_when_they_are_sent() {
+    let client = Client::builder().build().unwrap();
+    for request in [
+        client.get("no url at all"),
+        client.get("/path"),
+        client.get("ftp://api.test/"),
+        client.get("https://user:secret@api.test/"),
+        client.get("https://api.test/").header("bad name", "x"),
+        client.get("https://api.test/").header("name", "bad\nvalue"),
+        client.request(http::Method::CONNECT, "https://api.test/"),
+    ] {
+        let error = soon(request.send()).await.unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+        assert!(!error.to_string().contains("secret"));
+    }
+}

@@ -1,0 +1,79 @@
+//! Links that break under requests.
+
+use ropeway::{CarrierKind, Error, Retry};
+
+use crate::support::{eventually, soon, world};
+
+#[tokio::test]
+async fn an_answer_that_was_under_way_when_the_link_broke_comes_once_over_the_next() {
+    for carrier in CarrierKind::ALL {
+        let (gateway, client) = world(carrier).await;
+        let held = tokio::spawn(client.post("https://api.test/hold").body("pay").send());
+        eventually("it is under way", || gateway.running() == 1).await;
+        gateway.kill_links();
+        eventually("the session is resumed", || gateway.hellos().len() == 2).await;
+        assert_eq!(gateway.hellos()[1].unanswered.len(), 1);
+        gateway.release();
+        let answer = soon(held).await.unwrap().unwrap();
+        assert_eq!(soon(answer.text()).await.unwrap(), "held", "{carrier}");
+        assert_eq!(gateway.executed().len(), 1, "{carrier}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_goes_on_where_it_broke() {
+    let (gateway, client) = world(CarrierKind::Tls).await;
+    let mut answer = soon(client.get("https://api.test/big/3000000").send()).await.unwrap();
+    let mut whole = answer.chunk().await.unwrap().unwrap().to_vec();
+    gateway.kill_links();
+    while let Some(data) = soon(answer.chunk()).await.unwrap() {
+        whole.extend_from_slice(&data);
+    }
+    assert!(whole == crate::support::service::big(3_000_000));
+    assert_eq!(gateway.executed().len(), 1);
+}
+
+#[tokio::test]
+async fn when_the_gateway_lost_its_memory_a_get_is_sent_again_and_a_post_is_not() {
+    let (gateway, client) = world(CarrierKind::Tls).await;
+    let get = tokio::spawn(client.get("https://api.test/hold/get").send());
+    let post = tokio::spawn(client.post("https://api.test/hold/post").body("pay").send());
+    let keyed = tokio::spawn(client.post("https://api.test/hold/keyed").idempotency_key("k").body("pay").send());
+    eventually("they are under way", || gateway.running() == 3).await;
+    gateway.forget();
+    gateway.kill_links();
+    let error = soon(post).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    assert_eq!(error.retry(), Retry::IdempotentOnly);
+    gateway.release();
+    assert_eq!(soon(get).await.unwrap().unwrap().text().await.unwrap(), "held");
+    assert_eq!(soon(keyed).await.unwrap().unwrap().text().await.unwrap(), "held");
+    let count = |path: &str| gateway.executed().iter().filter(|executed| executed.ends_with(path)).count();
+    assert_eq!((count("/get"), count("/post"), count("/keyed")), (2, 1, 2));
+}
+
+#[tokio::test]
+async fn a_request_the_gateway_did_not_execute_is_sent_again_a_few_times_and_then_told() {
+    let (gateway, client) = world(CarrierKind::Tls).await;
+    let error = soon(client.post("https://api.test/refused").body("pay").send()).await.unwrap_err();
+    assert!(matches!(error, Error::NotExecuted { .. }), "{error:?}");
+    assert_eq!(error.retry(), Retry::BeforeSend);
+    assert_eq!(gateway.executed().len(), 4);
+}
+
+#[tokio::test]
+async fn a_body_that_the_service_cuts_is_never_taken_for_the_whole() {
+    let (gateway, client) = world(CarrierKind::Tls).await;
+    let mut answer = soon(client.get("https://api.test/cut").send()).await.unwrap();
+    let mut read = soon(answer.chunk()).await.unwrap().unwrap().to_vec();
+    gateway.release();
+    let error = loop {
+        match soon(answer.chunk()).await {
+            Ok(Some(data)) => read.extend_from_slice(&data),
+            Ok(None) => panic!("the part was taken for the whole"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::BodyCut { side: ropeway::Side::Service, .. }), "{error:?}");
+    assert_eq!(read, b"half");
+}

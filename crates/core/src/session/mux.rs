@@ -89,11 +89,11 @@ pub enum Head {
 pub enum Closed {
     /// The gateway never saw the request: it may be sent again, whatever its method.
     NeverSeen,
-    /// The peer ended it.
+    /// Either end gave it up.
     Reset {
-        /// The peer's reason.
+        /// The reason.
         code: ResetCode,
-        /// The peer's words.
+        /// The reason, in words.
         detail: String,
     },
     /// The request may have run, and nobody can say.

@@ -176,15 +176,14 @@ impl<M: Machine> BodyWriter<M> {
     /// Ends the exchange: the body will not be completed.
     pub fn reset(mut self, code: ResetCode, detail: &str) {
         self.finished = true;
-        self.session.with(|machine, _| machine.mux().reset(self.channel, code, detail));
+        self.session.reset(self.channel, code, detail);
     }
 }
 
 impl<M: Machine> Drop for BodyWriter<M> {
     fn drop(&mut self) {
         if !self.finished {
-            let detail = "the body was given up";
-            self.session.with(|machine, _| machine.mux().reset(self.channel, ResetCode::Cancelled, detail));
+            self.session.reset(self.channel, ResetCode::Cancelled, "the body was given up");
         }
     }
 }

@@ -107,21 +107,28 @@ fn poll_turn(
         }
     };
     peer.handle_turn(carrier);
+    let mut fired = None;
     loop {
         let sent = match carrier.poll_send(cx, scratch, &mut || peer.poll_output()) {
+            // The other end has said goodbye and may take nothing any more.
+            _ if closed => return Poll::Ready(Ok(())),
             Poll::Ready(result) => {
                 result?;
                 true
             }
             Poll::Pending => false,
         };
-        if closed || (sent && peer.is_closing()) {
+        if sent && peer.is_closing() {
             return Poll::Ready(Ok(()));
         }
         let Some(deadline) = peer.poll_timeout() else {
             *sleep = None;
             return Poll::Pending;
         };
+        if fired == Some(deadline) {
+            // A machine that names a past deadline again would spin; its next turn comes with the next frame.
+            return Poll::Pending;
+        }
         let instant = peer.clock().instant(deadline);
         let timer = sleep.get_or_insert_with(|| Box::pin(sleep_until(instant)));
         if timer.deadline() != instant {
@@ -131,10 +138,7 @@ fn poll_turn(
             return Poll::Pending;
         }
         peer.handle_timeout(peer.now())?;
-        if peer.poll_timeout() == Some(deadline) {
-            // A machine that names a past deadline again would spin; its next turn comes with the next frame.
-            return Poll::Pending;
-        }
+        fired = Some(deadline);
     }
 }
 

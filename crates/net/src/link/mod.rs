@@ -106,13 +106,18 @@ impl<M: Machine> Session<M> {
         look(&mut self.lock().machine)
     }
 
-    /// Begins a link and returns its number; the driver of an older one stops at its next turn.
+    /// Begins a link and returns its number. The older one is over at once: its frames are dropped from here on, and its driver
+    /// stops at its next turn.
     pub fn begin_link(&self) -> u64 {
+        let now = self.shared.clock.now();
         let mut state = self.lock();
         state.link += 1;
         let link = state.link;
+        state.machine.handle_detached(now);
+        state.dispatch();
+        let driver = self.shared.driver.take();
         drop(state);
-        self.shared.driver.wake();
+        wake(driver);
         link
     }
 
@@ -129,33 +134,48 @@ impl<M: Machine> Session<M> {
         if state.link == link {
             state.machine.handle_detached(now);
             state.dispatch();
+            // A waker keeps the memory of its task, which has nothing more to do here.
+            let driver = self.shared.driver.take();
+            drop(state);
+            drop(driver);
         }
     }
 
-    /// Opens an exchange; `None` if as many are open as may be.
+    /// Opens an exchange; `None` if as many are open as may be. It is held until its [`reader`](Self::reader) is dropped, its
+    /// head has failed, or it is [abandoned](Self::abandon).
     #[must_use]
     pub fn request(&self, head: RequestHead, end: bool) -> Option<u64> {
-        self.with(|machine, _| machine.mux().request(head, end)).inspect(|channel| {
-            self.lock().exchanges.insert(*channel, Exchange::default());
-        })
+        let mut state = self.lock();
+        let channel = state.machine.mux().request(head, end)?;
+        // Under the same lock: the answer may be quick.
+        state.exchanges.insert(channel, Exchange::default());
+        state.dispatch();
+        drop(state);
+        self.shared.driver.wake();
+        Some(channel)
     }
 
     /// Waits for the head of the answer.
     ///
     /// # Errors
     ///
-    /// How the exchange ended instead.
+    /// How the exchange ended instead; it is forgotten then.
     pub fn poll_head(&self, channel: u64, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Closed>> {
         let mut state = self.lock();
         let Some(exchange) = state.exchanges.get_mut(&channel) else { return Poll::Ready(Err(Closed::Unknown)) };
         if let Some(head) = exchange.head.take() {
             return Poll::Ready(Ok(head));
         }
-        if let Some(Err(closed)) = &exchange.end {
-            return Poll::Ready(Err(closed.clone()));
-        }
-        exchange.reader = Some(cx.waker().clone());
-        Poll::Pending
+        let closed = match &exchange.end {
+            None => {
+                exchange.reader = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Some(Ok(_)) => Closed::Unknown,
+            Some(Err(closed)) => closed.clone(),
+        };
+        state.forget(channel);
+        Poll::Ready(Err(closed))
     }
 
     /// Takes the requests that arrived.
@@ -178,12 +198,24 @@ impl<M: Machine> Session<M> {
 
     /// Gives an exchange up and forgets what arrived for it.
     pub fn abandon(&self, channel: u64, code: ResetCode, detail: &str) {
-        let forgotten = self.lock().exchanges.remove(&channel);
-        let unread: usize = forgotten.map_or(0, |exchange| exchange.body.iter().map(Bytes::len).sum());
-        self.with(|machine, _| {
-            machine.mux().reset(channel, code, detail);
-            machine.mux().consumed(channel, unread as u64);
-        });
+        let mut state = self.lock();
+        state.machine.mux().reset(channel, code, detail);
+        state.forget(channel);
+        state.dispatch();
+        drop(state);
+        self.shared.driver.wake();
+    }
+
+    /// Says RESET. What the other end has not completed by now will not come any more.
+    fn reset(&self, channel: u64, code: ResetCode, detail: &str) {
+        let mut state = self.lock();
+        state.machine.mux().reset(channel, code, detail);
+        if state.exchanges.get(&channel).is_some_and(|exchange| exchange.end.is_none()) {
+            state.end(channel, Err(Closed::Reset { code, detail: detail.into() }));
+        }
+        state.dispatch();
+        drop(state);
+        self.shared.driver.wake();
     }
 
     /// Forgets what arrived for an exchange whose answer may still be wanted.
@@ -226,12 +258,25 @@ impl<M: Machine> Session<M> {
 
     /// Forgets an exchange that is complete at this end.
     pub fn forget(&self, channel: u64) {
-        self.lock().exchanges.remove(&channel);
+        let mut state = self.lock();
+        state.forget(channel);
+        drop(state);
+        self.shared.driver.wake();
+    }
+
+    /// Returns the number of exchanges that are held for their tasks.
+    #[must_use]
+    pub fn exchanges(&self) -> usize {
+        self.lock().exchanges.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<M>> {
         // A panic inside a machine is a bug of ours; the other exchanges go on all the same.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_current(&self, link: u64) -> Option<MutexGuard<'_, State<M>>> {
+        Some(self.lock()).filter(|state| state.link == link)
     }
 }
 
@@ -264,12 +309,20 @@ impl<M: Machine> State<M> {
                     }
                 }
                 MuxEvent::Writable { channel } => {
-                    if let Some(writer) = self.exchanges.get_mut(&channel).and_then(|exchange| exchange.writer.take()) {
-                        writer.wake();
-                    }
+                    wake(self.exchanges.get_mut(&channel).and_then(|exchange| exchange.writer.take()));
                 }
             }
         }
+    }
+
+    /// Lets go of an exchange: what it did not read counts as read, and who still waits learns that it is over.
+    fn forget(&mut self, channel: u64) {
+        let Some(exchange) = self.exchanges.remove(&channel) else { return };
+        let unread: usize = exchange.body.iter().map(Bytes::len).sum();
+        if unread > 0 {
+            self.machine.mux().consumed(channel, unread as u64);
+        }
+        [exchange.reader, exchange.writer, exchange.cancelled].into_iter().for_each(wake);
     }
 
     fn end(&mut self, channel: u64, how: Result<Option<HeaderMap>, Closed>) {
@@ -278,23 +331,30 @@ impl<M: Machine> State<M> {
             exchange.end = Some(how);
         }
         exchange.wake_reader();
-        for waker in [exchange.writer.take(), exchange.cancelled.take()].into_iter().flatten() {
-            waker.wake();
-        }
+        wake(exchange.writer.take());
+        wake(exchange.cancelled.take());
     }
 }
 
 impl Exchange {
     fn wake_reader(&mut self) {
-        if let Some(reader) = self.reader.take() {
-            reader.wake();
-        }
+        wake(self.reader.take());
     }
 }
 
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// A link that another has replaced neither hears nor speaks.
 impl<M: Machine> LinkPeer for (&Session<M>, u64) {
     fn register(&mut self, waker: &Waker) {
-        self.0.shared.driver.register(waker);
+        // Under the lock, so that no replaced driver takes the place of the new one.
+        if let Some(_state) = self.0.lock_current(self.1) {
+            self.0.shared.driver.register(waker);
+        }
     }
 
     fn is_current(&self) -> bool {
@@ -311,26 +371,26 @@ impl<M: Machine> LinkPeer for (&Session<M>, u64) {
 
     fn handle_frame(&mut self, frame: FrameRef<'_>, _early: bool) -> Result<(), LinkError> {
         let now = self.now();
-        let mut state = self.0.lock();
+        let Some(mut state) = self.0.lock_current(self.1) else { return Ok(()) };
         state.machine.handle_frame(frame, now)?;
         state.dispatch();
         Ok(())
     }
 
     fn handle_timeout(&mut self, now: Time) -> Result<(), LinkError> {
-        let mut state = self.0.lock();
+        let Some(mut state) = self.0.lock_current(self.1) else { return Ok(()) };
         state.machine.handle_timeout(now)?;
         state.dispatch();
         Ok(())
     }
 
     fn poll_timeout(&mut self) -> Option<Time> {
-        self.0.lock().machine.poll_timeout().map(|(at, _)| at)
+        self.0.lock_current(self.1)?.machine.poll_timeout().map(|(at, _)| at)
     }
 
     fn poll_output(&mut self) -> Option<Frame> {
         let now = self.now();
-        let mut state = self.0.lock();
+        let mut state = self.0.lock_current(self.1)?;
         let frame = state.machine.poll_output(now);
         state.dispatch();
         frame

@@ -22,7 +22,7 @@ use thiserror::Error;
 use tokio::{net::TcpStream, time::Instant};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::carrier::{Carrier, EXPORTER_LABEL, QuicCarrier, StreamCarrier, WsCarrier, ws_limits};
+use crate::carrier::{Carrier, EXPORTER_LABEL, QuicCarrier, StreamCarrier, WsCarrier, idle_timeout, ws_limits};
 
 /// Whose certificates a client believes.
 #[derive(Clone, Debug)]
@@ -238,6 +238,7 @@ fn transport() -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
     transport.max_concurrent_uni_streams(VarInt::from_u32(0));
+    transport.max_idle_timeout(Some(idle_timeout()));
     transport
 }
 

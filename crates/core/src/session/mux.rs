@@ -303,9 +303,12 @@ impl Mux {
             self.remove(channel);
             return;
         }
-        self.unsent_bytes -= exchange.sending.discard_unsent();
+        let discarded = exchange.sending.discard_unsent();
         exchange.sending.fin = Some(Fin::Reset(code, detail.chars().take(DETAIL_CHARS_MAX).collect()));
+        // Its place among the bodies is of no use: RESET goes with the heads.
+        exchange.sending.queued = false;
         self.queue(channel);
+        self.release(discarded);
     }
 
     /// Says that the edge passed on `bytes` body bytes, so that the peer may send as many again.
@@ -391,10 +394,15 @@ impl Mux {
     fn room(&self, channel: u64) -> u64 {
         let Some(exchange) = self.channels.get(&channel) else { return 0 };
         let shared = match &self.link {
-            Some(link) => link.send_credit.saturating_sub(self.unsent_bytes),
+            Some(link) => link.send_credit.min(self.unsent_bytes_max()).saturating_sub(self.unsent_bytes),
             None => self.config.kept_bytes_max.saturating_sub(self.kept_bytes + self.unsent_bytes),
         };
         exchange.sending.room().min(shared)
+    }
+
+    /// Returns how many body bytes are queued for a peer, however much credit it gives: as many as this end takes itself.
+    const fn unsent_bytes_max(&self) -> u64 {
+        self.config.link_credit as u64
     }
 
     fn queue(&mut self, channel: u64) {
@@ -443,11 +451,19 @@ impl Mux {
     fn remove(&mut self, channel: u64) -> bool {
         let Some(mut exchange) = self.channels.remove(&channel) else { return false };
         self.kept_bytes -= exchange.sending.kept_bytes();
-        self.unsent_bytes -= exchange.sending.discard_unsent();
         if exchange.forget_at.is_some() {
             self.finished.retain(|finished| *finished != channel);
         }
+        self.release(exchange.sending.discard_unsent());
         true
+    }
+
+    /// Bytes that were queued will not be sent: others have room instead.
+    fn release(&mut self, discarded: u64) {
+        if discarded > 0 {
+            self.unsent_bytes -= discarded;
+            self.wake_blocked();
+        }
     }
 
     fn send_reset(&mut self, channel: u64, code: ResetCode, detail: &str) {

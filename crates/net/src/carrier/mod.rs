@@ -17,6 +17,7 @@ mod stream;
 mod tls;
 mod ws;
 
+pub(crate) use quic::idle_timeout;
 pub use quic::{QuicCarrier, link_transport};
 pub use stream::StreamCarrier;
 pub use tls::TlsCarrier;

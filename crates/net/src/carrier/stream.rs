@@ -43,7 +43,10 @@ impl<S: AsyncWrite + Unpin> StreamCarrier<S> {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CarrierError>> {
         while self.written < self.unsent.len() {
             let polled = Pin::new(&mut self.stream).poll_write(cx, &self.unsent[self.written..]);
-            self.written += ready!(polled).map_err(|error| self.failed(error))?;
+            match ready!(polled).map_err(|error| self.failed(error))? {
+                0 => return Poll::Ready(Err(self.failed(std::io::ErrorKind::WriteZero.into()))),
+                written => self.written += written,
+            }
         }
         self.unsent = Vec::new();
         self.written = 0;

@@ -35,6 +35,15 @@ impl TlsCarrier {
     fn failed(&self, source: TlsError) -> CarrierError {
         CarrierError::Tls { peer: self.peer, source }
     }
+
+    fn poll_rest(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), CarrierError>> {
+        while !self.rest.is_empty() {
+            let taken = ready!(self.tls.poll_send(cx, scratch, &self.rest)).map_err(|error| self.failed(error))?;
+            self.rest.drain(..taken);
+        }
+        self.rest = Vec::new();
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl Carrier for TlsCarrier {
@@ -77,14 +86,7 @@ impl Carrier for TlsCarrier {
         source: &mut dyn FnMut() -> Option<Frame>,
     ) -> Poll<Result<(), CarrierError>> {
         loop {
-            while !self.rest.is_empty() {
-                let rest = std::mem::take(&mut self.rest);
-                let sent = self.tls.poll_send(cx, scratch, &rest);
-                self.rest = rest;
-                let taken = ready!(sent).map_err(|error| self.failed(error))?;
-                self.rest.drain(..taken);
-            }
-            self.rest = Vec::new();
+            ready!(self.poll_rest(cx, scratch))?;
             ready!(self.tls.poll_flush(cx)).map_err(|error| self.failed(error))?;
             let mut plain = std::mem::take(&mut scratch.plain);
             plain.clear();
@@ -101,6 +103,8 @@ impl Carrier for TlsCarrier {
     }
 
     fn poll_close(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<()> {
+        // Where the rest cannot be sent, close_notify cannot either.
+        let _ = ready!(self.poll_rest(cx, scratch));
         self.tls.poll_close(cx, scratch).map(|_| ())
     }
 

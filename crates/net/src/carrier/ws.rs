@@ -25,17 +25,23 @@ pub struct WsCarrier<S> {
     socket: WebSocketStream<S>,
     peer: SocketAddr,
     decoder: Decoder,
+    /// Pings that arrived since everything was last flushed, their answers included.
+    pings: usize,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WsCarrier<S> {
     /// Takes over a WebSocket whose handshake is complete.
     #[must_use]
     pub const fn new(socket: WebSocketStream<S>, peer: SocketAddr) -> Self {
-        Self { socket, peer, decoder: Decoder::new(PAYLOAD_BYTES_MAX) }
+        Self { socket, peer, decoder: Decoder::new(PAYLOAD_BYTES_MAX), pings: 0 }
     }
 
     fn failed(&self, error: &tokio_websockets::Error) -> CarrierError {
-        CarrierError::WebSocket { peer: self.peer, reason: error.to_string() }
+        self.broken(&error.to_string())
+    }
+
+    fn broken(&self, reason: &str) -> CarrierError {
+        CarrierError::WebSocket { peer: self.peer, reason: reason.into() }
     }
 }
 
@@ -57,14 +63,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Carrier for WsCarrier<S> {
         let message = match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
             Some(Ok(message)) => message,
             Some(Err(error)) => return Poll::Ready(Err(self.failed(&error))),
-            None => return Poll::Ready(Ok(Arrived::Closed)),
+            // RFC 6455 section 7.1.5 calls it an abnormal closure.
+            None => return Poll::Ready(Err(self.broken("it ended without a close message"))),
         };
         if message.is_close() {
             return Poll::Ready(Ok(Arrived::Closed));
         }
         if message.is_text() {
-            let reason = "a text message came where frames are binary".into();
-            return Poll::Ready(Err(CarrierError::WebSocket { peer: self.peer, reason }));
+            return Poll::Ready(Err(self.broken("a text message came where frames are binary")));
+        }
+        if message.is_ping() {
+            self.pings += 1;
+            if self.pings > PINGS_MAX {
+                return Poll::Ready(Err(LinkError::Backlog.into()));
+            }
         }
         if message.is_binary() {
             self.decoder.feed(message.as_payload(), &mut |frame| sink(frame, false))?;
@@ -88,7 +100,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Carrier for WsCarrier<S> {
                 Pin::new(&mut self.socket).start_send(message).map_err(|error| self.failed(&error))?;
             }
             if dry {
-                return Pin::new(&mut self.socket).poll_flush(cx).map_err(|error| self.failed(&error));
+                ready!(Pin::new(&mut self.socket).poll_flush(cx)).map_err(|error| self.failed(&error))?;
+                self.pings = 0;
+                return Poll::Ready(Ok(()));
             }
         }
     }
@@ -107,3 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Carrier for WsCarrier<S> {
 pub fn ws_limits() -> Limits {
     Limits::default().max_payload_len(Some(2 * PAYLOAD_BYTES_MAX))
 }
+
+/// Pings that may wait for their answers to be taken, 127 bytes each. A WebSocket library sends one at a time; the driver reads 8
+/// messages a turn.
+const PINGS_MAX: usize = 64;

@@ -50,9 +50,14 @@ impl Mux {
                 continue;
             }
             exchange.sending.queued = false;
+            let was_full = self.unsent_bytes >= self.unsent_bytes_max();
             if let Some(frame) = self.encode_body(channel, bytes_max, now) {
                 self.queue(channel);
-                self.wake(channel);
+                if was_full {
+                    self.wake_blocked();
+                } else {
+                    self.wake(channel);
+                }
                 return Some(frame);
             }
         }

@@ -483,3 +483,72 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_reset_overtakes_the_body_that_waits_before_it() {
+    let mut pair = Pair::new(MuxConfig::default());
+    pair.echo = false;
+    pair.connect(false);
+    let channel = pair.send(Method::POST, b"first");
+    pair.run(1).unwrap();
+    assert!(pair.client.mux().write(channel, &mut Bytes::from_static(b"second")));
+    pair.client.mux().reset(channel, ResetCode::Cancelled, "enough");
+    pair.settle();
+    assert_eq!(pair.client.mux().running(), 0);
+    assert_eq!(pair.server.mux().running(), 0, "the gateway hears of it");
+    assert_eq!(pair.client.mux().held_bytes(), 0);
+}
+
+#[test]
+fn bytes_that_are_given_up_make_room_for_others() {
+    let config = MuxConfig { channel_credit: 100, link_credit: 100, ..MuxConfig::default() };
+    let mut pair = Pair::new(config);
+    pair.echo = false;
+    pair.connect(false);
+    let first = pair.send(Method::POST, b"");
+    let second = pair.send(Method::POST, b"");
+    pair.settle();
+    for channel in [first, second] {
+        pair.server.mux().respond(channel, ResponseHead { status: StatusCode::OK, headers: HeaderMap::new() }, false);
+    }
+    pair.settle();
+    assert!(pair.server.mux().write(first, &mut Bytes::from(vec![1; 100])));
+    let mut body = Bytes::from(vec![2; 100]);
+    assert!(pair.server.mux().write(second, &mut body));
+    assert_eq!(body.len(), 100, "the first has the whole credit of the link");
+    pair.server.mux().reset(first, ResetCode::UpstreamCut, "cut");
+    let writable =
+        |mux: &mut Mux| matches!(mux.poll_event(), Some(MuxEvent::Writable { channel }) if channel == second);
+    assert!(writable(pair.server.mux()));
+}
+
+#[test]
+fn a_generous_peer_does_not_make_this_end_queue_more() {
+    let mut pair = Pair::new(MuxConfig { channel_credit: u32::MAX, link_credit: u32::MAX, ..MuxConfig::default() });
+    pair.server = Server::new(
+        Arc::new(ServerConfig {
+            gateway: "gw.test".into(),
+            mux: MuxConfig { link_credit: 1000, ..MuxConfig::default() },
+            ..ServerConfig::default()
+        }),
+        Cookie::new(SessionId(2), [2; 16]),
+        pair.key.verifying_key().to_bytes(),
+        NOW,
+    );
+    pair.echo = false;
+    pair.connect(false);
+    let channels = [pair.send(Method::GET, b""), pair.send(Method::GET, b"")];
+    pair.settle();
+    for channel in channels {
+        pair.server.mux().respond(channel, ResponseHead { status: StatusCode::OK, headers: HeaderMap::new() }, false);
+        pair.downloads.insert(channel, Bytes::from(vec![3; 100_000]));
+    }
+    let mut most = 0;
+    while pair.run(1).unwrap() {
+        most = most.max(pair.server.mux().unsent_bytes);
+        // Only who was woken writes.
+        while pair.server.mux().poll_event().is_some() {}
+    }
+    assert_eq!(most, 1000);
+    assert!(channels.iter().all(|channel| pair.answers[channel].ended), "neither starves the other");
+}

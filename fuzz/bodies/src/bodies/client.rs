@@ -96,7 +96,9 @@ impl Stage {
                 }
             }
             Kind::Request => self.request(frame.payload.len()),
-            Kind::Subscribe => self.client.subscribe(&String::from_utf8_lossy(frame.payload)),
+            Kind::Subscribe => {
+                self.client.subscribe(&String::from_utf8_lossy(frame.payload));
+            }
             Kind::Welcome
             | Kind::Refuse
             | Kind::Ping

@@ -109,16 +109,22 @@ impl<M: Machine> Session<M> {
     /// Begins a link and returns its number. The older one is over at once: its frames are dropped from here on, and its driver
     /// stops at its next turn.
     pub fn begin_link(&self) -> u64 {
+        self.begin_link_with(|_, _| ()).0
+    }
+
+    /// Begins a link and changes the machine in one step, so that no other link can begin in between.
+    pub fn begin_link_with<R>(&self, change: impl FnOnce(&mut M, Time) -> R) -> (u64, R) {
         let now = self.shared.clock.now();
         let mut state = self.lock();
         state.link += 1;
         let link = state.link;
         state.machine.handle_detached(now);
+        let result = change(&mut state.machine, now);
         state.dispatch();
         let driver = self.shared.driver.take();
         drop(state);
         wake(driver);
-        link
+        (link, result)
     }
 
     /// Says whether `link` is the newest.
@@ -127,11 +133,12 @@ impl<M: Machine> Session<M> {
         self.lock().link == link
     }
 
-    /// Ends a link: exchanges wait for the next one. Does nothing for a link that another has replaced.
-    pub fn end_link(&self, link: u64) {
+    /// Ends a link: exchanges wait for the next one. Does nothing, and returns `false`, for a link that another has replaced.
+    pub fn end_link(&self, link: u64) -> bool {
         let now = self.shared.clock.now();
         let mut state = self.lock();
-        if state.link == link {
+        let current = state.link == link;
+        if current {
             state.machine.handle_detached(now);
             state.dispatch();
             // A waker keeps the memory of its task, which has nothing more to do here.
@@ -139,6 +146,7 @@ impl<M: Machine> Session<M> {
             drop(state);
             drop(driver);
         }
+        current
     }
 
     /// Opens an exchange; `None` if as many are open as may be. It is held until its [`reader`](Self::reader) is dropped, its
@@ -396,3 +404,6 @@ impl<M: Machine> LinkPeer for (&Session<M>, u64) {
         frame
     }
 }
+
+#[cfg(test)]
+mod tests;

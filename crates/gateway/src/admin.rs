@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Path, Request, State, rejection::JsonRejection},
+    extract::{DefaultBodyLimit, Path, Request, State, rejection::BytesRejection},
     http::{HeaderMap, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -32,7 +32,7 @@ pub(crate) fn read_token(config: &Config) -> Result<String, StartError> {
     }
 }
 
-/// Serves the admin API until the process ends.
+/// Serves the admin API until the gateway is down.
 pub(crate) async fn serve<B: Bus>(shared: Arc<Shared<B>>, listener: TcpListener, token: String) {
     let guarded = Router::new()
         .route("/v1/push", post(push::<B>))
@@ -44,8 +44,10 @@ pub(crate) async fn serve<B: Bus>(shared: Arc<Shared<B>>, listener: TcpListener,
         .merge(guarded)
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "not_found", "no such resource") })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(shared);
-    if let Err(error) = axum::serve(listener, app).await {
+        .with_state(Arc::clone(&shared));
+    let down = shared.down().clone();
+    drop(shared);
+    if let Err(error) = axum::serve(listener, app).with_graceful_shutdown(down.cancelled_owned()).await {
         warn!(%error, "admin API ended");
     }
 }
@@ -119,9 +121,14 @@ async fn authorize(
 
 async fn push<B: Bus>(
     State(shared): State<Arc<Shared<B>>>,
-    body: Result<Json<Push>, JsonRejection>,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Failure> {
-    let Json(push) = body.map_err(|error| Failure::new(error.status(), "bad_push", error.body_text()))?;
+    // Whatever the media type says: curl calls every body a form.
+    let body = body.map_err(|error| match error.status() {
+        status @ StatusCode::PAYLOAD_TOO_LARGE => Failure::new(status, "payload_too_large", error.body_text()),
+        status => Failure::new(status, "bad_push", error.body_text()),
+    })?;
+    let push: Push = serde_json::from_slice(&body).map_err(|error| Failure::bad("bad_push")(&error))?;
     let payload = match (push.text, push.base64) {
         (Some(text), None) => Bytes::from(text),
         (None, Some(encoded)) => {
@@ -149,6 +156,8 @@ async fn push<B: Bus>(
         }
         PublishError::NoRoom { .. } | _ => Failure::new(StatusCode::SERVICE_UNAVAILABLE, "no_room", error.to_string()),
     })?;
+    let counters = &shared.counters;
+    if accepted.duplicate { &counters.pushes_duplicate } else { &counters.pushes_accepted }.inc();
     let pushed = Pushed {
         id: accepted.id.to_string(),
         duplicate: Some(accepted.duplicate),

@@ -11,13 +11,13 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use ropeway_cluster::{Bus, GatewayId, Interests, MessageId, Status};
-use ropeway_core::session::{MuxConfig, OutboxConfig, ReplayWindow, ServerConfig};
-use ropeway_net::{Clock, tls::CertSource};
-use tokio::{
-    sync::{mpsc, watch},
-    time::timeout,
+use ropeway_cluster::{Bus, GatewayId, Interests};
+use ropeway_core::{
+    Time,
+    session::{MuxConfig, OutboxConfig, ReplayWindow, ServerConfig},
 };
+use ropeway_net::{Clock, tls::CertSource};
+use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
@@ -29,7 +29,7 @@ use crate::{
     listen::{self, Listeners, TlsFiles},
     metrics::{Counter, Metrics},
     proxy::Proxy,
-    push,
+    push::{self, Reports},
     route::{RouteError, RouteSpec, Router},
     tickets::{IssuerKeyError, TicketVerifier},
 };
@@ -110,11 +110,13 @@ pub(crate) struct Shared<B: Bus> {
     config: ArcSwap<Config>,
     /// Links and HTTP connections.
     connections: TaskTracker,
-    reports: mpsc::Sender<(MessageId, Status)>,
+    pub(crate) reports: Reports,
     server_config: ArcSwap<ServerConfig>,
     stopped: AtomicBool,
     verifier: ArcSwap<TicketVerifier>,
+    down: CancellationToken,
     draining: CancellationToken,
+    exchanges: TaskTracker,
 }
 
 /// Counters of the hot path.
@@ -124,6 +126,8 @@ pub(crate) struct Counters {
     pub(crate) pushes_accepted: Counter,
     pub(crate) pushes_acked: Counter,
     pub(crate) pushes_dropped: Counter,
+    pub(crate) pushes_duplicate: Counter,
+    pub(crate) pushes_unreported: Counter,
     pub(crate) pushes_written: Counter,
 }
 
@@ -141,10 +145,10 @@ impl<B: Bus> Gateway<B> {
         let name = GatewayId::new(format!("gateway-{:016x}", u64::from_be_bytes(crate::random_bytes())))
             .map_err(|error| StartError::Bus(error.to_string()))?;
         let subscription = bus.subscribe(name).await.map_err(|error| StartError::Bus(error.to_string()))?;
-        let (reports, reported) = mpsc::channel(REPORTS_MAX);
+        let (reports, reported) = push::reports();
         let shared = Shared::new(config, bus, subscription.interests(), reports)?;
         shared.tasks.spawn(push::deliver(Arc::clone(&shared), subscription));
-        shared.tasks.spawn(push::report(shared.bus.clone(), shared.counters.pushes(), reported));
+        shared.tasks.spawn(push::report(shared.bus.clone(), reported, shared.down.clone()));
         shared.tasks.spawn(listen::sweep(Arc::clone(&shared)));
         listeners.serve(&shared, &tls, token);
         info!(tcp = %addresses.tcp, udp = %addresses.udp, admin = %addresses.admin, "gateway is up");
@@ -163,8 +167,8 @@ impl<B: Bus> Gateway<B> {
         &self.shared.metrics
     }
 
-    /// Takes the live keys of a new configuration, routes and tickets, and reads the certificate again; links and
-    /// requests in flight go on.
+    /// Takes the live keys of a new configuration, routes and tickets, and reads the certificate again; the other keys stay as they
+    /// were at the start. Links and requests in flight go on; the next WELCOME of each session names the new hosts.
     ///
     /// # Errors
     ///
@@ -172,6 +176,8 @@ impl<B: Bus> Gateway<B> {
     pub fn reload(&self, config: Arc<Config>) -> Result<(), StartError> {
         let verifier = TicketVerifier::new(&config.tickets)?;
         let router = router(&config)?;
+        let (routes, tickets) = (config.routes.clone(), config.tickets.clone());
+        let config = Arc::new(Config { routes, tickets, ..(*self.shared.config()).clone() });
         let server_config = server_config(&config, &router);
         listen::renew_certificate(&config, &self.certificates)?;
         self.shared.proxy.replace(router);
@@ -202,28 +208,34 @@ impl<B: Bus> Gateway<B> {
             entry.session().with(|server, _| server.drain(patience));
         }
         shared.connections.close();
+        shared.exchanges.close();
         let tunnels = shared.front.tunnels();
         tunnels.close();
-        let finished = async { tokio::join!(shared.connections.wait(), tunnels.wait()) };
+        let finished = async { tokio::join!(shared.connections.wait(), shared.exchanges.wait(), tunnels.wait()) };
         if timeout(patience, finished).await.is_err() {
             warn!(links = shared.registry.attached_count(), "drain time is over, closing connections");
         }
+        self.stop().await;
+        info!("gateway is down");
+    }
+
+    /// Says goodbye on every link that is left, forgets the sessions, and ends every task.
+    async fn stop(&self) {
+        let shared = &self.shared;
         shared.stopped.store(true, Ordering::Release);
         for entry in shared.registry.all() {
             entry.session().with(|server, _| server.stop());
         }
         let _ = timeout(STOP_TIMEOUT, shared.connections.wait()).await;
-        info!("gateway is down");
+        shared.registry.clear();
+        shared.down.cancel();
+        shared.tasks.close();
+        let _ = timeout(STOP_TIMEOUT, shared.tasks.wait()).await;
     }
 }
 
 impl<B: Bus> Shared<B> {
-    fn new(
-        config: Arc<Config>,
-        bus: B,
-        interests: Interests,
-        reports: mpsc::Sender<(MessageId, Status)>,
-    ) -> Result<Arc<Self>, StartError> {
+    fn new(config: Arc<Config>, bus: B, interests: Interests, reports: Reports) -> Result<Arc<Self>, StartError> {
         let clock = Clock::new();
         let metrics = Arc::new(Metrics::new());
         let router = router(&config)?;
@@ -246,7 +258,7 @@ impl<B: Bus> Shared<B> {
                 front: Arc::new(front.with_links(Box::new(on_link))),
                 interests,
                 proxy,
-                registry: Registry::new(config.gateway.links_max, config.gateway.session_ttl),
+                registry: Registry::new(config.gateway.links_max, config.gateway.session_ttl, metrics.sessions()),
                 replay: Mutex::new(ReplayWindow::new(CLOCK_SKEW_MAX, NONCES_MAX, clock.now())),
                 metrics,
                 tasks: TaskTracker::new(),
@@ -256,7 +268,9 @@ impl<B: Bus> Shared<B> {
                 server_config: ArcSwap::from_pointee(server_config),
                 stopped: AtomicBool::new(false),
                 verifier: ArcSwap::from_pointee(verifier),
+                down: CancellationToken::new(),
                 draining,
+                exchanges: TaskTracker::new(),
             }
         }))
     }
@@ -281,6 +295,11 @@ impl<B: Bus> Shared<B> {
         &self.draining
     }
 
+    /// Returns what is cancelled once the drain is over and nothing may go on.
+    pub(crate) const fn down(&self) -> &CancellationToken {
+        &self.down
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
@@ -290,16 +309,19 @@ impl<B: Bus> Shared<B> {
         self.connections.spawn(serving);
     }
 
-    /// Runs a link as one of those that a drain waits for.
-    pub(crate) fn spawn_link(self: &Arc<Self>, carrier: Box<dyn ropeway_net::carrier::Carrier>) {
-        self.connections.spawn(link::serve(Arc::clone(self), carrier));
+    /// Runs a link as one of those that a drain waits for. It must be admitted by `deadline`.
+    pub(crate) fn spawn_link(self: &Arc<Self>, carrier: Box<dyn ropeway_net::carrier::Carrier>, deadline: Time) {
+        self.connections.spawn(link::serve(Arc::clone(self), carrier, deadline));
     }
 
-    /// Notes how far a message got. When the notes come faster than they are taken, a message stays at its earlier status.
-    pub(crate) fn report(&self, id: String, status: Status) {
-        if let Ok(id) = MessageId::new(id) {
-            let _ = self.reports.try_send((id, status));
-        }
+    /// Runs a request of a link as one of those that a drain waits for.
+    pub(crate) fn spawn_exchange(&self, serving: impl Future<Output = ()> + Send + 'static) {
+        self.exchanges.spawn(serving);
+    }
+
+    /// Returns by when a connection that begins now must be admitted.
+    pub(crate) fn hello_deadline(&self) -> Time {
+        self.clock.now() + self.config().gateway.hello_timeout
     }
 }
 
@@ -311,12 +333,10 @@ impl Counters {
             pushes_accepted: metrics.pushes("accepted"),
             pushes_acked: metrics.pushes("acked"),
             pushes_dropped: metrics.pushes("dropped"),
+            pushes_duplicate: metrics.pushes("duplicate"),
+            pushes_unreported: metrics.pushes("unreported"),
             pushes_written: metrics.pushes("written"),
         }
-    }
-
-    fn pushes(&self) -> [Counter; 2] {
-        [self.pushes_written.clone(), self.pushes_acked.clone()]
     }
 }
 
@@ -342,6 +362,7 @@ fn server_config(config: &Config, router: &Router) -> ServerConfig {
             bytes_max: config.push.session_bytes_max,
         },
         heartbeat: (gateway.heartbeat_min, gateway.heartbeat_max),
+        silence_timeout: gateway.silence_timeout,
         topics_max: TOPICS_MAX,
     }
 }
@@ -349,9 +370,6 @@ fn server_config(config: &Config, router: &Router) -> ServerConfig {
 fn clamp(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
-
-/// Statuses of pushes that wait to be noted at the bus.
-const REPORTS_MAX: usize = 65_536;
 
 /// HELLOs remembered against replay: two minutes of 4,000 handshakes a second, more than one machine makes (20 MB).
 const NONCES_MAX: usize = 500_000;

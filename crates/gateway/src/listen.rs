@@ -16,7 +16,7 @@ use ropeway_net::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::{
     net::{TcpListener, TcpStream},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tracing::{debug, warn};
 
@@ -93,7 +93,7 @@ impl Listeners {
         self.addresses
     }
 
-    /// Serves the sockets until the gateway drains; the admin API goes on until the process ends.
+    /// Serves the sockets until the gateway drains; the admin API goes on until the gateway is down.
     pub(crate) fn serve<B: Bus>(self, shared: &Arc<Shared<B>>, tls: &TlsFiles, token: String) {
         let tls = server_config(tls.options(vec![Alpn::Link, Alpn::H2, Alpn::Http11]));
         shared.tasks.spawn(accept_tcp(Arc::clone(shared), self.tcp, tls));
@@ -110,17 +110,22 @@ pub(crate) fn renew_certificate(config: &Config, certificates: &CertSource) -> R
 
 /// Forgets sessions and answers whose time is over.
 pub(crate) async fn sweep<B: Bus>(shared: Arc<Shared<B>>) {
-    loop {
+    let interval = SWEEP_INTERVAL.min(shared.config().gateway.session_ttl);
+    while !shared.down().is_cancelled() {
         let now = shared.clock.now();
-        let next = shared.registry.sweep(now).map_or(now + SWEEP_INTERVAL, |next| next.min(now + SWEEP_INTERVAL));
-        sleep_until(shared.clock.instant(next).max(Instant::now() + SWEEP_PAUSE)).await;
+        let next = shared.registry.sweep(now).map_or(now + interval, |next| next.min(now + interval));
+        let pause = sleep_until(shared.clock.instant(next).max(Instant::now() + SWEEP_PAUSE));
+        tokio::select! {
+            () = pause => {}
+            () = shared.down().cancelled() => {}
+        }
     }
 }
 
 /// Makes a link of a WebSocket that the front door switched.
 pub(crate) fn take_websocket<B: Bus>(shared: &Arc<Shared<B>>, upgraded: Upgraded, peer: SocketAddr) {
     let socket = tokio_websockets::ServerBuilder::new().limits(ws_limits()).serve(TokioIo::new(upgraded));
-    shared.spawn_link(Box::new(WsCarrier::new(socket, peer)));
+    shared.spawn_link(Box::new(WsCarrier::new(socket, peer)), shared.hello_deadline());
 }
 
 fn read_certificate(config: &Config) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), StartError> {
@@ -159,9 +164,11 @@ async fn serve_tcp<B: Bus>(
     peer: SocketAddr,
     config: Arc<rustls::ServerConfig>,
 ) {
-    let patience = shared.config().gateway.hello_timeout;
+    // One deadline for all that comes before HELLO is verified: a slow client cannot have it anew at each step.
+    let deadline = shared.hello_deadline();
+    let patience = shared.clock.instant(deadline);
     let refused = |reason| shared.metrics.refusal(reason).inc();
-    match timeout(patience, sniff(&tcp)).await {
+    match timeout_at(patience, sniff(&tcp)).await {
         Err(_) => return refused("first_byte_timeout"),
         Ok(Err(_) | Ok(FirstByte::Closed)) => return refused("closed_early"),
         Ok(Ok(FirstByte::Other(_))) => {
@@ -171,7 +178,7 @@ async fn serve_tcp<B: Bus>(
         Ok(Ok(FirstByte::Tls)) => {}
     }
     let Ok(mut tls) = ServerTls::new(tcp, config) else { return refused("tls_settings") };
-    let greeting = match timeout(patience, tls.handshake()).await {
+    let greeting = match timeout_at(patience, tls.handshake()).await {
         Ok(Ok(greeting)) => greeting,
         Ok(Err(error)) => {
             debug!(%peer, %error, "tls handshake failed");
@@ -180,13 +187,15 @@ async fn serve_tcp<B: Bus>(
         Err(_) => return refused("tls_handshake_timeout"),
     };
     let protocol = match greeting.alpn {
-        Some(Alpn::Link) => return shared.spawn_link(Box::new(TlsCarrier::new(tls, peer))),
+        Some(Alpn::Link) => return shared.spawn_link(Box::new(TlsCarrier::new(tls, peer)), deadline),
         Some(Alpn::H2) => Protocol::H2,
         Some(Alpn::Http11) | None => Protocol::H1,
     };
     // HTTP requests wait for the end of the handshake instead of being served as early data (RFC 8470 section 3).
-    if !matches!(timeout(patience, tls.confirm()).await, Ok(Ok(()))) {
-        return refused("tls_handshake_timeout");
+    match timeout_at(patience, tls.confirm()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return refused(error.cause()),
+        Err(_) => return refused("tls_handshake_timeout"),
     }
     front::serve(tls.into_stream(), protocol, Arc::clone(&shared.front), Connection::new(peer)).await;
 }
@@ -218,8 +227,11 @@ async fn accept_quic<B: Bus>(shared: Arc<Shared<B>>, endpoint: Endpoint) {
         tasks.spawn(async move {
             let refused = |reason| shared.metrics.refusal(reason).inc();
             let Ok(connecting) = incoming.accept() else { return refused("quic_broken") };
-            match timeout(shared.config().gateway.hello_timeout, connecting).await {
-                Ok(Ok(connection)) => shared.spawn_link(Box::new(QuicCarrier::new(connection, peer, false))),
+            let deadline = shared.hello_deadline();
+            match timeout_at(shared.clock.instant(deadline), connecting).await {
+                Ok(Ok(connection)) => {
+                    shared.spawn_link(Box::new(QuicCarrier::new(connection, peer, false)), deadline);
+                }
                 Ok(Err(error)) => {
                     debug!(%peer, %error, "quic handshake failed");
                     refused("quic_handshake");

@@ -31,6 +31,8 @@ pub struct ServerConfig {
     pub outbox: OutboxConfig,
     /// Heartbeats the client may choose between: shortest and longest.
     pub heartbeat: (Duration, Duration),
+    /// A link from which nothing came for so long is dead; zero stands for the longest heartbeat and a margin.
+    pub silence_timeout: Duration,
     /// Topics one session may subscribe to.
     pub topics_max: usize,
 }
@@ -60,9 +62,10 @@ pub struct Server {
     outbox: Outbox,
     topics: BTreeSet<String>,
     events: VecDeque<ServerEvent>,
-    /// When the peer was last heard; the link is dead after the longest heartbeat and a margin.
+    /// When the peer was last heard.
     heard: Time,
     draining: bool,
+    stopped: bool,
 }
 
 impl Server {
@@ -79,6 +82,7 @@ impl Server {
             events: VecDeque::new(),
             heard: now,
             draining: false,
+            stopped: false,
         }
     }
 
@@ -163,8 +167,20 @@ impl Server {
     /// Refuses requests from now on and names the last one that was taken.
     pub fn stop(&mut self) {
         self.draining = true;
+        self.stopped = true;
         self.mux.refuse_new();
         self.send_drain(self.mux.highest_seen(), Duration::ZERO);
+    }
+
+    /// Says whether [`stop`](Self::stop) was called: once everything is sent, the link may be closed.
+    #[must_use]
+    pub const fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Takes another configuration for the links to come. The bounds must be those of the old one.
+    pub fn reconfigure(&mut self, config: std::sync::Arc<ServerConfig>) {
+        self.config = config;
     }
 
     /// Says whether a link is attached.
@@ -280,7 +296,9 @@ impl Machine for Server {
 
 impl Server {
     fn silent_at(&self) -> Time {
-        self.heard + self.config.heartbeat.1 + SILENCE_MARGIN
+        let silence_timeout = self.config.silence_timeout;
+        let beat = self.config.heartbeat.1 + SILENCE_MARGIN;
+        self.heard + if silence_timeout.is_zero() { beat } else { silence_timeout }
     }
 }
 

@@ -21,6 +21,7 @@ pub struct Metrics {
     upstream_retries: Family<Counter>,
     refusals: Family<Counter>,
     links: Family<Gauge>,
+    sessions: Family<Gauge>,
     frames: Family<Counter>,
     pushes: Family<Counter>,
     http_connections: Family<Counter>,
@@ -55,6 +56,7 @@ impl Metrics {
             ),
             refusals: Family::new("ropeway_refusals_total", "Bad input refused, by reason.", &["reason"]),
             links: Family::new("ropeway_links", "Open links by carrier.", &["carrier"]),
+            sessions: Family::new("ropeway_sessions", "Sessions held, with a link or waiting for the next one.", &[]),
             frames: Family::new("ropeway_frames_total", "Link frames by direction.", &["direction"]),
             pushes: Family::new("ropeway_pushes_total", "Pushes by outcome.", &["outcome"]),
             http_connections: Family::new(
@@ -98,6 +100,11 @@ impl Metrics {
         self.links.with(&[carrier])
     }
 
+    /// Returns the gauge of sessions held.
+    pub fn sessions(&self) -> Gauge {
+        self.sessions.with(&[])
+    }
+
     /// Returns the counter of frames in one direction, `in` or `out`.
     pub fn frames(&self, direction: &'static str) -> Counter {
         self.frames.with(&[direction])
@@ -133,6 +140,7 @@ impl Metrics {
         self.upstream_retries.render(&mut out);
         self.refusals.render(&mut out);
         self.links.render(&mut out);
+        self.sessions.render(&mut out);
         self.frames.render(&mut out);
         self.pushes.render(&mut out);
         self.http_connections.render(&mut out);

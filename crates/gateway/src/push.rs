@@ -67,6 +67,7 @@ impl<B: Bus> Shared<B> {
                     ids.into_iter().for_each(|id| self.report(id, Status::Acked));
                 }
                 ServerEvent::Dropped(ids) => counters.pushes_dropped.add(ids.len() as u64),
+                ServerEvent::Refused(requests) => self.metrics.refusal("request_refused").add(requests),
                 ServerEvent::Subscribed(topic) => {
                     if let Err(error) = self.registry.subscribe(entry, &topic, &self.interests) {
                         debug!(%error, "not subscribed");

@@ -164,6 +164,8 @@ pub struct Mux {
     finished: VecDeque<u64>,
     /// Gateway: new exchanges are refused.
     refusing: bool,
+    /// Gateway: requests refused that nobody was told of yet.
+    refused: u64,
     unsent_bytes: u64,
     kept_bytes: u64,
     unconsumed_bytes: u64,
@@ -200,6 +202,7 @@ impl Mux {
             seen: Seen::new(),
             finished: VecDeque::new(),
             refusing: false,
+            refused: 0,
             unsent_bytes: 0,
             kept_bytes: 0,
             unconsumed_bytes: 0,
@@ -329,6 +332,11 @@ impl Mux {
     /// Refuses exchanges that arrive from now on (gateway only).
     pub const fn refuse_new(&mut self) {
         self.refusing = true;
+    }
+
+    /// Returns how many requests were refused unexecuted since the last call (gateway only).
+    pub(super) const fn take_refused(&mut self) -> u64 {
+        std::mem::replace(&mut self.refused, 0)
     }
 
     /// Says that the gateway executes nothing above `last_channel`: those exchanges end as never seen (client only).

@@ -44,6 +44,8 @@ pub enum ServerEvent {
     Acked(Vec<String>),
     /// The bound of the outbox pushed these messages out.
     Dropped(Vec<String>),
+    /// So many requests were refused unexecuted: too many were open, or the gateway has stopped.
+    Refused(u64),
     /// The session wants messages of this topic.
     Subscribed(String),
     /// It no longer wants them.
@@ -241,7 +243,14 @@ impl Machine for Server {
                     }
                 }
             }
-            Kind::Request | Kind::Body | Kind::Trailers | Kind::Reset | Kind::Credit => self.mux.handle_frame(frame)?,
+            Kind::Request => {
+                self.mux.handle_frame(frame)?;
+                let refused = self.mux.take_refused();
+                if refused > 0 {
+                    self.events.push_back(ServerEvent::Refused(refused));
+                }
+            }
+            Kind::Body | Kind::Trailers | Kind::Reset | Kind::Credit => self.mux.handle_frame(frame)?,
             Kind::Hello
             | Kind::Proof
             | Kind::Welcome

@@ -8,7 +8,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use ropeway_cluster::Bus;
 use ropeway_core::{
-    session::{Machine as _, Server},
+    session::{Closed, Machine as _, Server},
     wire::{fields::ResponseHead, message::ResetCode},
 };
 use ropeway_net::link::{BodyCut, BodyWriter, NewRequest};
@@ -28,7 +28,11 @@ pub(crate) async fn serve<B: Bus>(shared: Arc<Shared<B>>, entry: Arc<Entry>, pee
         tokio::select! {
             // First: a request that was given up before it had a task must not reach its upstream.
             biased;
-            () = session.cancelled(channel) => {}
+            why = session.cancelled(channel) => {
+                if matches!(why, Closed::Reset { code: ResetCode::CreditExceeded, .. }) {
+                    shared.metrics.refusal("channel_credit_exceeded").inc();
+                }
+            }
             () = serving => {}
         }
     }

@@ -237,19 +237,18 @@ impl<M: Machine> Session<M> {
         self.shared.driver.wake();
     }
 
-    /// Waits until the exchange is ended by the other end or by the loss of the session; never for one that completes.
-    pub async fn cancelled(&self, channel: u64) {
+    /// Waits until the exchange is ended by the other end or by the loss of the session, and returns how; never for one that completes.
+    pub async fn cancelled(&self, channel: u64) -> Closed {
         std::future::poll_fn(|cx| {
             let mut state = self.lock();
-            match state.exchanges.get_mut(&channel) {
-                Some(exchange) if !matches!(exchange.end, Some(Err(_))) => {
-                    exchange.cancelled = Some(cx.waker().clone());
-                    Poll::Pending
-                }
-                Some(_) | None => Poll::Ready(()),
+            let Some(exchange) = state.exchanges.get_mut(&channel) else { return Poll::Ready(Closed::Unknown) };
+            if let Some(Err(why)) = &exchange.end {
+                return Poll::Ready(why.clone());
             }
+            exchange.cancelled = Some(cx.waker().clone());
+            Poll::Pending
         })
-        .await;
+        .await
     }
 
     /// Ends every exchange: the session will not come back.

@@ -37,6 +37,7 @@ impl Mux {
             return Err(LinkError::DuplicateChannel(frame.channel));
         }
         if self.refusing || self.running() >= self.config.channels_max as usize {
+            self.refused += 1;
             self.send_reset(frame.channel, ResetCode::Refused, "not executed: no more requests on this link");
             return Ok(());
         }

@@ -43,7 +43,7 @@ async fn forward<B: Bus>(shared: &Shared<B>, entry: &Entry, peer: SocketAddr, re
     let NewRequest { channel, head, .. } = request;
     let session = entry.session();
     let body = session.reader(channel).keeping_exchange().map_err(|_cut| ProxyError::RequestBodyCut).boxed_unsync();
-    let body = Measured::new(body, &head.headers, ProxyError::RequestMalformed);
+    let body = Measured::new(body, &head.headers, ProxyError::RequestBodyCut);
     let is_head = head.method == Method::HEAD;
     let mut forwarded = Request::new(body.boxed_unsync());
     *forwarded.method_mut() = head.method;

@@ -1,7 +1,11 @@
 //! What the gateway counts, with handles resolved before the hot path.
 
+mod reasons;
 mod registry;
 
+use self::registry::AnyFamily;
+
+pub use self::reasons::REFUSAL_REASONS;
 pub use self::registry::{Counter, Family, Gauge, GaugeHold, Histogram, Metric, SERIES_MAX};
 
 use http::StatusCode;
@@ -54,11 +58,23 @@ impl Metrics {
                 "Safe requests sent again because a pooled connection had died.",
                 &["route"],
             ),
-            refusals: Family::new("ropeway_refusals_total", "Bad input refused, by reason.", &["reason"]),
-            links: Family::new("ropeway_links", "Open links by carrier.", &["carrier"]),
+            refusals: Family::new(
+                "ropeway_refusals_total",
+                "Connections, links and frames refused or lost, by reason.",
+                &["reason"],
+            ),
+            links: Family::new(
+                "ropeway_links",
+                "Open connections that speak the link protocol, by carrier; those in their handshake included.",
+                &["carrier"],
+            ),
             sessions: Family::new("ropeway_sessions", "Sessions held, with a link or waiting for the next one.", &[]),
             frames: Family::new("ropeway_frames_total", "Link frames by direction.", &["direction"]),
-            pushes: Family::new("ropeway_pushes_total", "Pushes by outcome.", &["outcome"]),
+            pushes: Family::new(
+                "ropeway_pushes_total",
+                "Pushes by outcome: accepted or duplicate at the API, then dropped, written and acked once for each session; unreported where a status was lost.",
+                &["outcome"],
+            ),
             http_connections: Family::new(
                 "ropeway_http_connections_total",
                 "Front door connections by protocol.",
@@ -90,9 +106,10 @@ impl Metrics {
         self.request_errors.with(&[error])
     }
 
-    /// Returns the counter of one reason for refusing bad input.
+    /// Returns the counter of one of [`REFUSAL_REASONS`]; any other reason counts as `other`.
     pub fn refusal(&self, reason: &'static str) -> Counter {
-        self.refusals.with(&[reason])
+        let is_known = REFUSAL_REASONS.iter().any(|(known, _)| *known == reason);
+        self.refusals.with(&[if is_known { reason } else { "other" }])
     }
 
     /// Returns the gauge of open links over one carrier.
@@ -133,20 +150,28 @@ impl Metrics {
     /// Writes every family in the Prometheus text format, version 0.0.4.
     pub fn render(&self) -> String {
         let mut out = String::new();
-        self.requests.render(&mut out);
-        self.request_errors.render(&mut out);
-        self.request_duration.render(&mut out);
-        self.requests_in_flight.render(&mut out);
-        self.upstream_retries.render(&mut out);
-        self.refusals.render(&mut out);
-        self.links.render(&mut out);
-        self.sessions.render(&mut out);
-        self.frames.render(&mut out);
-        self.pushes.render(&mut out);
-        self.http_connections.render(&mut out);
-        self.http_connections_open.render(&mut out);
-        self.tunnels.render(&mut out);
+        for family in self.families() {
+            family.render(&mut out);
+        }
         out
+    }
+
+    fn families(&self) -> [&dyn AnyFamily; 13] {
+        [
+            &self.requests,
+            &self.request_errors,
+            &self.request_duration,
+            &self.requests_in_flight,
+            &self.upstream_retries,
+            &self.refusals,
+            &self.links,
+            &self.sessions,
+            &self.frames,
+            &self.pushes,
+            &self.http_connections,
+            &self.http_connections_open,
+            &self.tunnels,
+        ]
     }
 }
 

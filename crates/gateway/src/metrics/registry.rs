@@ -142,6 +142,27 @@ impl<M: Metric> Family<M> {
     }
 }
 
+/// A family whatever it holds.
+pub(super) trait AnyFamily {
+    /// Tells name, type, labels and help.
+    #[cfg(test)]
+    fn describe(&self) -> (&'static str, &'static str, &'static [&'static str], &'static str);
+
+    /// Appends the family in Prometheus text form.
+    fn render(&self, out: &mut String);
+}
+
+impl<M: Metric> AnyFamily for Family<M> {
+    #[cfg(test)]
+    fn describe(&self) -> (&'static str, &'static str, &'static [&'static str], &'static str) {
+        (self.name, M::KIND, self.labels, self.help)
+    }
+
+    fn render(&self, out: &mut String) {
+        Self::render(self, out);
+    }
+}
+
 /// What a [`Family`] can hold.
 pub trait Metric: Clone + Default {
     /// The type name in the Prometheus text form.

@@ -1,5 +1,4 @@
 //! The gateway leaves, or takes another configuration.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,10 +19,9 @@ use crate::{
 };
 
 async fn draining(device: &Device) -> Duration {
-    match device.event().await {
-        ClientEvent::Draining { close_after } => close_after,
-        other => panic!("{other:?} instead of a drain"),
-    }
+    let event = device.event().await;
+    let ClientEvent::Draining { close_after } = event else { panic!("{event:?} instead of a drain") };
+    close_after
 }
 
 #[tokio::test]

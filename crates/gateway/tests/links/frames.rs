@@ -1,5 +1,4 @@
 //! Peers that were let in and break the protocol.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
 use ropeway_core::wire::{

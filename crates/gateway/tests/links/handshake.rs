@@ -1,5 +1,4 @@
 //! Who is not let in, and how they hear of it.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

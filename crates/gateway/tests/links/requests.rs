@@ -151,7 +151,7 @@ async fn a_body_of_another_length_than_declared_is_refused_or_cut() {
         writer.finish(None);
         let head = device.head(channel).await.unwrap();
         assert_eq!(head.status, StatusCode::BAD_REQUEST);
-        assert_eq!(head.headers["ropeway-error"], "request_malformed");
+        assert_eq!(head.headers["ropeway-error"], "request_body_cut");
     }
     assert!(gated.arrived.try_recv().is_err(), "no such request arrived whole");
     // A service that takes its answer's length from the request does not end it early for the client either.

@@ -35,10 +35,7 @@ fn keep(config: &mut Config, gated: &Gated) {
 async fn a_request_goes_on_over_another_carrier_and_runs_once() {
     let mut gated = Gated::new().await;
     let world = patient(&gated).await;
-    for (first, second) in [
-        (CarrierKind::Quic, CarrierKind::Ws),
-        (CarrierKind::Ws, CarrierKind::Tls),
-    ] {
+    for (first, second) in [(CarrierKind::Quic, CarrierKind::Ws), (CarrierKind::Ws, CarrierKind::Tls)] {
         let (device, link) = world.connected(1, first).await;
         let channel = device.open(Method::POST, "https://up.test/once", true);
         gated.arrived.recv().await.unwrap();

@@ -1,5 +1,4 @@
 //! Peers that are slow, silent, or want something else than a link.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

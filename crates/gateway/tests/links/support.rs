@@ -227,18 +227,16 @@ impl Device {
 
     /// Waits for WELCOME; returns whether the session goes on, and the hosts.
     pub(crate) async fn welcome(&self) -> (bool, Vec<String>) {
-        match self.event().await {
-            ClientEvent::Welcome { resumed, hosts, .. } => (resumed, hosts),
-            other => panic!("{other:?} instead of a welcome"),
-        }
+        let event = self.event().await;
+        let ClientEvent::Welcome { resumed, hosts, .. } = event else { panic!("{event:?} instead of a welcome") };
+        (resumed, hosts)
     }
 
     /// Waits for a refusal.
     pub(crate) async fn refusal(&self) -> (RefuseCode, Duration) {
-        match self.event().await {
-            ClientEvent::Refused { code, retry_after, .. } => (code, retry_after),
-            other => panic!("{other:?} instead of a refusal"),
-        }
+        let event = self.event().await;
+        let ClientEvent::Refused { code, retry_after, .. } = event else { panic!("{event:?} instead of a refusal") };
+        (code, retry_after)
     }
 
     /// Waits for the next message and shows it; returns it and whether it was sent before.
@@ -250,10 +248,9 @@ impl Device {
 
     /// Waits for the next message.
     pub(crate) async fn pushed(&self) -> (PushMessage, bool) {
-        match self.event().await {
-            ClientEvent::Push { message, redelivered } => (message, redelivered),
-            other => panic!("{other:?} instead of a message"),
-        }
+        let event = self.event().await;
+        let ClientEvent::Push { message, redelivered } = event else { panic!("{event:?} instead of a message") };
+        (message, redelivered)
     }
 
     pub(crate) fn open(&self, method: Method, uri: &str, end: bool) -> u64 {

@@ -42,7 +42,7 @@ fn identity(device: &str) -> Identity {
 }
 
 fn welcome_cookie(entry: &Entry) -> Cookie {
-    let frame = entry.session.with(|server, now| ropeway_core::session::Machine::poll_output(server, now));
+    let frame = entry.session.with(ropeway_core::session::Machine::poll_output);
     let welcome: ropeway_core::wire::message::Welcome =
         frame.expect("WELCOME waits").as_ref().message().expect("it is one");
     Cookie::decode(&welcome.resume).expect("a cookie")

@@ -344,7 +344,7 @@ impl Link {
                 let channel = request.channel;
                 tokio::select! {
                     () = service::serve(&shared, session.clone(), request) => {}
-                    () = session.cancelled(channel) => {}
+                    _ = session.cancelled(channel) => {}
                 }
                 session.forget(channel);
             });

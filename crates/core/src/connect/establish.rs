@@ -16,7 +16,8 @@ use crate::Time;
 pub struct Establish {
     config: EstablishConfig,
     ranked: Vec<RankedCandidate>,
-    race: Race,
+    /// `None` while a connection that was left over is greeted.
+    race: Option<Race>,
     /// Number of the running race's first attempt.
     base: u32,
     races: u32,
@@ -36,6 +37,9 @@ pub struct EstablishConfig {
     pub race: RaceConfig,
     /// How long WELCOME may take. 8 s; Mars `longlink.cc` waits as long for the reply to its first packet, a noop.
     pub greet_within: Duration,
+    /// How long WELCOME may take on a connection that an earlier race left over. 1 s; our choice, three round trips of a bad mobile
+    /// network: it may be dead by now, and a race that would do better waits behind it.
+    pub spare_within: Duration,
 }
 
 /// What the owner has to do next.
@@ -91,36 +95,54 @@ impl Establish {
     /// Begins with a race over candidates in their order; the first outputs are there at once.
     #[must_use]
     pub fn new(config: EstablishConfig, ranked: Vec<RankedCandidate>, now: Time) -> Self {
-        let race = Race::new(config.race.clone(), ranked.clone(), now);
-        let mut establish = Self {
+        let mut establish = Self::idle(config, ranked);
+        establish.begin_race(establish.ranked.clone(), now);
+        establish
+    }
+
+    /// Begins with a connection that an earlier race left over, as attempt 0, and races only if it gives no link.
+    #[must_use]
+    pub fn with_spare(config: EstablishConfig, ranked: Vec<RankedCandidate>, spare: Candidate, now: Time) -> Self {
+        let mut establish = Self::idle(config, ranked);
+        establish.candidates.push(spare);
+        establish.greet(AttemptId(0), establish.config.spare_within, now);
+        establish
+    }
+
+    const fn idle(config: EstablishConfig, ranked: Vec<RankedCandidate>) -> Self {
+        Self {
             config,
             ranked,
-            race,
+            race: None,
             base: 0,
-            races: 1,
+            races: 0,
             candidates: Vec::new(),
             running: BTreeMap::new(),
             phase: Phase::Racing,
             spare: None,
             failed: BTreeSet::new(),
             outputs: VecDeque::new(),
-        };
-        establish.follow_race(now);
-        establish
+        }
     }
 
     /// Takes in that an attempt's connection is open, its handshake complete.
     pub fn handle_connected(&mut self, attempt: AttemptId, rtt: Duration, now: Time) {
-        if self.running.remove(&attempt).is_some() {
-            self.race.handle_connected(self.in_race(attempt), rtt, now);
+        let number = self.in_race(attempt);
+        if self.running.remove(&attempt).is_some()
+            && let Some(race) = &mut self.race
+        {
+            race.handle_connected(number, rtt, now);
             self.follow_race(now);
         }
     }
 
     /// Takes in that an attempt failed.
     pub fn handle_failed(&mut self, attempt: AttemptId, reason: FailReason, now: Time) {
-        if self.running.remove(&attempt).is_some() {
-            self.race.handle_failed(self.in_race(attempt), reason, now);
+        let number = self.in_race(attempt);
+        if self.running.remove(&attempt).is_some()
+            && let Some(race) = &mut self.race
+        {
+            race.handle_failed(number, reason, now);
             self.follow_race(now);
         }
     }
@@ -146,8 +168,10 @@ impl Establish {
 
     /// Starts one more attempt now, because someone waits.
     pub fn handle_hurry(&mut self, now: Time) {
-        if self.phase == Phase::Racing {
-            self.race.handle_hurry(now);
+        if self.phase == Phase::Racing
+            && let Some(race) = &mut self.race
+        {
+            race.handle_hurry(now);
             self.follow_race(now);
         }
     }
@@ -160,8 +184,10 @@ impl Establish {
             self.outputs.push_back(EstablishOutput::Abandon { attempt });
             self.greet_next(attempt, FailReason::TimedOut, now);
         }
-        self.race.handle_timeout(now);
-        self.follow_race(now);
+        if let Some(race) = &mut self.race {
+            race.handle_timeout(now);
+            self.follow_race(now);
+        }
     }
 
     /// Returns the next deadline and what it is for.
@@ -171,7 +197,7 @@ impl Establish {
             Phase::Greeting { until, .. } => Some((until, "welcome is late")),
             Phase::Lost | Phase::Racing | Phase::Up => None,
         };
-        let race = self.race.poll_timeout().map(|(at, _)| (at, "race"));
+        let race = self.race.as_ref().and_then(Race::poll_timeout).map(|(at, _)| (at, "race"));
         [greeting, race].into_iter().flatten().min()
     }
 
@@ -206,7 +232,7 @@ impl Establish {
 
     /// Passes on what the race says, under numbers that no other race of this machine uses.
     fn follow_race(&mut self, now: Time) {
-        while let Some(output) = self.race.poll_output() {
+        while let Some(output) = self.race.as_mut().and_then(Race::poll_output) {
             match output {
                 RaceOutput::Abandon { attempt, .. } => {
                     let attempt = AttemptId(self.base + attempt.0);
@@ -233,32 +259,48 @@ impl Establish {
                     self.running.insert(attempt, candidate);
                     self.outputs.push_back(EstablishOutput::Start { attempt, candidate });
                 }
-                RaceOutput::Won { attempt } => self.greet(AttemptId(self.base + attempt.0), now),
+                RaceOutput::Won { attempt } => {
+                    self.greet(AttemptId(self.base + attempt.0), self.config.greet_within, now);
+                }
             }
         }
     }
 
-    fn greet(&mut self, attempt: AttemptId, now: Time) {
-        self.phase = Phase::Greeting { attempt, until: now + self.config.greet_within };
+    fn begin_race(&mut self, candidates: Vec<RankedCandidate>, now: Time) {
+        self.races += 1;
+        self.base = u32::try_from(self.candidates.len()).expect("attempts are few");
+        self.phase = Phase::Racing;
+        self.race = Some(Race::new(self.config.race.clone(), candidates, now));
+        self.follow_race(now);
+    }
+
+    fn greet(&mut self, attempt: AttemptId, within: Duration, now: Time) {
+        self.phase = Phase::Greeting { attempt, until: now + within };
         self.outputs.push_back(EstablishOutput::Greet { attempt, candidate: self.candidate(attempt) });
     }
 
     /// Greets the spare, or races again without the candidates whose greeting failed.
     fn greet_next(&mut self, attempt: AttemptId, reason: FailReason, now: Time) {
         let candidate = self.candidate(attempt);
-        self.failed.insert(candidate);
+        // What was left over may just be old, which says nothing against its candidate.
+        let counts = self.race.is_some() || reason == FailReason::Rejected;
+        if counts {
+            self.failed.insert(candidate);
+        }
         match reason {
-            FailReason::Rejected => {}
             FailReason::Closed
             | FailReason::Handshake
             | FailReason::Refused
             | FailReason::TimedOut
             | FailReason::Unreachable => {
-                self.outputs.push_back(EstablishOutput::Scored { candidate, score: Score::Failure(reason) });
+                if counts {
+                    self.outputs.push_back(EstablishOutput::Scored { candidate, score: Score::Failure(reason) });
+                }
             }
+            FailReason::Rejected => {}
         }
         if let Some(spare) = self.spare.take() {
-            return self.greet(spare, now);
+            return self.greet(spare, self.config.greet_within, now);
         }
         let left: Vec<RankedCandidate> =
             self.ranked.iter().filter(|ranked| !self.failed.contains(&ranked.candidate)).copied().collect();
@@ -268,11 +310,7 @@ impl Establish {
         for attempt in std::mem::take(&mut self.running).into_keys() {
             self.outputs.push_back(EstablishOutput::Abandon { attempt });
         }
-        self.races += 1;
-        self.base = u32::try_from(self.candidates.len()).expect("attempts are few");
-        self.phase = Phase::Racing;
-        self.race = Race::new(self.config.race.clone(), left, now);
-        self.follow_race(now);
+        self.begin_race(left, now);
     }
 
     fn offer_spare(&mut self) {
@@ -293,7 +331,7 @@ impl Establish {
 
 impl Default for EstablishConfig {
     fn default() -> Self {
-        Self { race: RaceConfig::default(), greet_within: Duration::from_secs(8) }
+        Self { race: RaceConfig::default(), greet_within: Duration::from_secs(8), spare_within: Duration::from_secs(1) }
     }
 }
 

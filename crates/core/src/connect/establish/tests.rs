@@ -108,3 +108,25 @@ fn a_failed_greeting_is_scored_unless_the_gateway_refused() {
         assert_eq!(said.contains(&score), scored, "{failure:?}");
     }
 }
+
+#[test]
+fn a_connection_that_was_left_over_is_greeted_first_and_costs_a_second_if_it_is_dead() {
+    let (one, two) = (candidate(1, CarrierKind::Tls), candidate(2, CarrierKind::Tls));
+    let config = EstablishConfig::default();
+    let mut establish = Establish::with_spare(config.clone(), ranked(&[one, two]), two, at(0));
+    assert_eq!(outputs(&mut establish), [greet(0, two)]);
+    assert_eq!(establish.poll_timeout(), Some((at(1_000), "welcome is late")));
+    establish.handle_timeout(at(1_000));
+    assert_eq!(outputs(&mut establish), [EstablishOutput::Abandon { attempt: AttemptId(0) }, start(1, one)]);
+    establish.handle_timeout(at(1_250));
+    assert_eq!(outputs(&mut establish), [start(2, two)], "its age says nothing against it");
+
+    let mut establish = Establish::with_spare(config.clone(), ranked(&[one, two]), two, at(0));
+    establish.handle_welcomed();
+    assert!(establish.is_finished());
+
+    let mut establish = Establish::with_spare(config, ranked(&[one, two]), two, at(0));
+    establish.handle_greet_failed(AttemptId(0), GreetFailure::Refused, at(10));
+    establish.handle_timeout(at(260));
+    assert_eq!(outputs(&mut establish), [greet(0, two), start(1, one)], "it refused just now");
+}

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{
     BoxError, Client, Event,
-    identity::{DeviceKey, Tickets, audience},
+    identity::{DeviceKey, Tickets},
 };
 
 /// Makes a [`Client`].
@@ -118,7 +118,7 @@ impl Builder {
         self
     }
 
-    /// Names the app: the audience of the ticket. By default read from a fixed ticket.
+    /// Names the app: the audience of the ticket. By default the audience that the ticket names.
     pub fn app(mut self, app: impl Into<String>) -> Self {
         self.app = Some(app.into());
         self
@@ -235,10 +235,6 @@ impl Builder {
             None if access_points.is_empty() => Tickets::Fixed(String::new()),
             None => return Err(BuildError::NoTicket),
         };
-        let app = self.app.or_else(|| match &tickets {
-            Tickets::Ask(_) => None,
-            Tickets::Fixed(ticket) => audience(ticket),
-        });
         let device_key = match &self.device_key {
             Some(seed) => DeviceKey::from_seed(seed),
             None => DeviceKey::generate().map_err(|_| BuildError::NoRandom)?,
@@ -249,7 +245,7 @@ impl Builder {
             access_points,
             trust: self.trust.as_deref().map(certificates).transpose()?,
             tickets,
-            app: app.unwrap_or_default(),
+            app: self.app,
             device_id,
             device_key,
             topics: self.topics,
@@ -271,7 +267,7 @@ pub(crate) struct Config {
     pub(crate) access_points: Vec<AccessPoint>,
     pub(crate) trust: Option<Vec<CertificateDer<'static>>>,
     pub(crate) tickets: Tickets,
-    pub(crate) app: String,
+    pub(crate) app: Option<String>,
     pub(crate) device_id: String,
     pub(crate) device_key: DeviceKey,
     pub(crate) topics: Vec<String>,

@@ -5,7 +5,8 @@
 //! after a break: a POST is never run twice behind the caller's back, and never lost in silence.
 //!
 //! It never skips a certificate check, never sends a request over plain HTTP that did not allow it, never repeats what may have run
-//! unless that does no harm, and never presents a part of a body as the whole.
+//! unless that does no harm, and never presents a part of a body as the whole. It follows no redirects and keeps no cookies: what a
+//! service answers is what the app gets.
 //!
 //! ```no_run
 //! # async fn example(ticket: String, address: std::net::SocketAddr) -> Result<(), Box<dyn std::error::Error>> {

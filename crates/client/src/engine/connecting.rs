@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use ropeway_core::{
-    CarrierKind,
+    CarrierKind, Time,
     connect::{
         AttemptId, Candidate, Establish, EstablishOutput, GreetFailure, LostReason, Means, RankedCandidate, Remedy,
         Source, candidate, remedy,
@@ -41,8 +41,16 @@ pub(super) struct Connecting {
 }
 
 struct Started {
+    candidate: Candidate,
     log: u64,
     task: AbortHandle,
+}
+
+/// A connection that a race left over.
+pub(super) struct Spare {
+    dialed: Dialed,
+    candidate: Candidate,
+    pub(super) until: Time,
 }
 
 /// HELLO is out, WELCOME is awaited.
@@ -70,7 +78,7 @@ impl Connecting {
         self.greeting.as_ref().is_some_and(|greeting| greeting.session == session && greeting.link == link)
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<ropeway_core::Time> {
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.establish.as_ref()?.poll_timeout().map(|(at, _)| at)
     }
 
@@ -128,9 +136,15 @@ impl Engine {
         let known = candidate::merge(self.candidates.iter().copied());
         self.seed = self.seed.wrapping_add(1);
         let ranked: Vec<RankedCandidate> = candidate::rank(&known, &self.records, self.seed, now);
-        let establish = Establish::new(self.shared.config.establish.clone(), ranked, now);
+        let config = self.shared.config.establish.clone();
         if let Some(connecting) = &mut self.connecting {
-            connecting.establish = Some(establish);
+            connecting.establish = Some(match self.spare.take() {
+                Some(Spare { dialed, candidate, .. }) => {
+                    connecting.dialed.insert(AttemptId(0), dialed);
+                    Establish::with_spare(config, ranked, candidate, now)
+                }
+                None => Establish::new(config, ranked, now),
+            });
         }
         self.follow_establish();
     }
@@ -151,6 +165,7 @@ impl Engine {
                 self.shared.log.end(started.log, Some(error.to_string()));
                 establish.handle_failed(attempt, error.reason(), now);
                 debug!(%error, "attempt failed");
+                self.tell_failed(started.candidate, error.to_string());
             }
         }
         self.follow_establish();
@@ -173,8 +188,10 @@ impl Engine {
             match output {
                 EstablishOutput::Abandon { attempt } => self.abandon(attempt),
                 EstablishOutput::Greet { attempt, candidate } => self.greet(attempt, candidate),
-                // An idle connection is worth less than it costs a gateway: it is closed with its drop.
-                EstablishOutput::KeepSpare { attempt, .. } => drop(connecting.dialed.remove(&attempt)),
+                EstablishOutput::KeepSpare { attempt, candidate } => {
+                    let dialed = connecting.dialed.remove(&attempt);
+                    self.spare = dialed.map(|dialed| Spare { dialed, candidate, until: now + SPARE_FOR });
+                }
                 EstablishOutput::Lost => {
                     let retry_after = connecting.retry_after;
                     self.stop_connecting();
@@ -207,7 +224,7 @@ impl Engine {
             .jobs
             .spawn(async move { Job::Dialed { generation, attempt, dialed: dialer.dial(candidate, &name).await } });
         if let Some(connecting) = &mut self.connecting {
-            connecting.attempts.insert(attempt, Started { log, task });
+            connecting.attempts.insert(attempt, Started { candidate, log, task });
         }
     }
 
@@ -395,3 +412,7 @@ const LOOKUP_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long a ticket may take: as long as a request waits for a link by default; our choice.
 const TICKET_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a connection that a race left over is kept. 30 s; our choice: as long as a link must live to count as settled. Gateways
+/// close it sooner where they wait less for a HELLO.
+const SPARE_FOR: Duration = Duration::from_secs(30);

@@ -32,11 +32,12 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use self::{
-    connecting::{Connecting, Prepared},
+    connecting::{Connecting, Prepared, Spare},
     link::{Link, Report, What},
 };
 use crate::{
     Event, LinkState,
+    identity::audience,
     shared::{ClientSession, EXCHANGES_MAX, LinkFailure, Live, Shared, View},
 };
 
@@ -67,6 +68,8 @@ struct Engine {
     connecting: Option<Connecting>,
     /// Counts attempts to get a link, so that late news of an earlier one are known as such.
     generation: u64,
+    /// A connection that the last race left over.
+    spare: Option<Spare>,
     jobs: JoinSet<Job>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
     /// The newest candidates that names resolved to.
@@ -113,6 +116,7 @@ impl Engine {
             members: BTreeMap::new(),
             connecting: None,
             generation: 0,
+            spare: None,
             jobs: JoinSet::new(),
             reports: mpsc::channel(REPORTS_MAX),
             candidates: Vec::new(),
@@ -147,11 +151,14 @@ impl Engine {
     fn poll_timeout(&self) -> Option<Time> {
         let connecting = self.connecting.as_ref().and_then(Connecting::poll_timeout);
         let reconnect = self.reconnect.poll_timeout().filter(|_| !self.blocked);
-        [connecting, reconnect].into_iter().flatten().min()
+        let spare = self.spare.as_ref().map(|spare| spare.until);
+        [connecting, reconnect, spare].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self) {
-        self.reconnect.handle_timeout(self.shared.clock.now());
+        let now = self.shared.clock.now();
+        self.spare.take_if(|spare| spare.until <= now);
+        self.reconnect.handle_timeout(now);
         self.handle_connect_timeout();
     }
 
@@ -176,6 +183,7 @@ impl Engine {
             self.try_anew(now);
         }
         if changed {
+            self.spare = None;
             if let Err(error) = self.dialer.rebind() {
                 warn!(%error, "no socket on the new network");
             }
@@ -259,7 +267,14 @@ impl Engine {
         info!(reason, "link is lost");
         self.shared.config.watcher.tell(Event::LinkLost { reason });
         match self.succession.handle_lost(session, ended.is_ok()) {
-            Fate::Resume => self.reconnect.handle_lost(self.shared.clock.now(), lost_reason(ended)),
+            Fate::Resume => {
+                let reason = lost_reason(ended);
+                if matches!(reason, LostReason::Network | LostReason::Silent) {
+                    // Whatever took the link took it as well.
+                    self.spare = None;
+                }
+                self.reconnect.handle_lost(self.shared.clock.now(), reason);
+            }
             Fate::Settle { gap } => self.settle(session, gap),
         }
         self.publish();
@@ -270,9 +285,10 @@ impl Engine {
         let heir = self.succession.heir();
         if heir.fresh {
             let config = &self.shared.config;
+            let named = || self.ticket.as_deref().and_then(audience);
             let machine = session::Client::new(
                 ClientConfig {
-                    app: config.app.clone(),
+                    app: config.app.clone().or_else(named).unwrap_or_default(),
                     device: config.device_id.clone(),
                     sdk: concat!("ropeway-rust/", env!("CARGO_PKG_VERSION")).into(),
                     platform: std::env::consts::OS.into(),

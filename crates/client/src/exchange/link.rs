@@ -3,6 +3,10 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -12,11 +16,14 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use ropeway_core::{
     request::Way,
-    session::{self, Closed},
+    session::{self, Closed, Machine as _},
     wire::{fields::RequestHead, message::ResetCode},
 };
 use ropeway_net::link::{BodyReader, BodyWriter};
-use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
+};
 
 use crate::{
     Body, Error,
@@ -45,17 +52,23 @@ pub(super) enum Failed {
     Error(Error),
 }
 
-/// Sends a request on an open link and waits for the head of its answer.
-pub(super) async fn send(handle: &Handle, live: Live, request: Request<Body>) -> Result<Response<Body>, Failed> {
+/// Sends a request on an open link and waits for the head of its answer. `handed_off` is set where the request was handed to a
+/// carrier before it was given up.
+pub(super) async fn send(
+    handle: &Handle,
+    live: Live,
+    request: Request<Body>,
+    handed_off: &AtomicBool,
+) -> Result<Response<Body>, Failed> {
     let in_flight = InFlight::new(handle.shared());
-    let Ok(permit) = live.permits.acquire_owned().await else { return Err(Failed::Closed(Closed::NeverSeen)) };
+    let permit = room(handle, live.permits).await?;
     let held = Held { _permit: permit, _in_flight: in_flight, _handle: handle.clone() };
     let session = live.session;
     let (parts, body) = request.into_parts();
     let ends = body.is_end_stream();
     let head = RequestHead { method: parts.method, uri: parts.uri, headers: parts.headers };
     let Some(channel) = session.request(head, ends) else { return Err(Failed::Closed(Closed::NeverSeen)) };
-    let mut exchange = Exchange { session, channel, open: true };
+    let mut exchange = Exchange { session, channel, open: true, handed_off };
     let mut uploading = (!ends).then(|| Box::pin(upload(exchange.session.writer(channel), body)));
     let head = poll_fn(|cx| {
         if let Some(future) = &mut uploading
@@ -76,6 +89,15 @@ pub(super) async fn send(handle: &Handle, live: Live, request: Request<Body>) ->
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     Ok(response)
+}
+
+/// Waits until one more exchange may be open.
+async fn room(handle: &Handle, permits: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failed> {
+    if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
+        return Ok(permit);
+    }
+    let _waiting = handle.shared().wait().map_err(Failed::Error)?;
+    permits.acquire_owned().await.map_err(|_| Failed::Closed(Closed::NeverSeen))
 }
 
 impl LinkBody {
@@ -103,15 +125,18 @@ impl LinkBody {
 }
 
 /// An exchange whose answer is awaited: given up when it is dropped.
-struct Exchange {
+struct Exchange<'a> {
     session: ClientSession,
     channel: u64,
     open: bool,
+    handed_off: &'a AtomicBool,
 }
 
-impl Drop for Exchange {
+impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if self.open {
+            let handed_off = self.session.peek(|client| client.mux().is_handed_off(self.channel));
+            self.handed_off.store(handed_off, Ordering::Relaxed);
             self.session.abandon(self.channel, ResetCode::Cancelled, "the request is no longer wanted");
         }
     }

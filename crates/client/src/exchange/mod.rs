@@ -2,7 +2,13 @@
 
 mod link;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use http::{HeaderValue, Method, Request, Response, Uri, header};
 use http_body::Body as _;
@@ -76,6 +82,8 @@ struct Run {
     facts: RequestFacts,
     began: Time,
     phase: Phase,
+    /// The request was handed to the link's carrier before it was given up.
+    handed_off: AtomicBool,
     steps: Timeline,
     /// It waited for a link, so that the attempts for one belong to its timeline.
     waited: bool,
@@ -115,6 +123,7 @@ impl Run {
             facts,
             began,
             phase: Phase::Connect,
+            handed_off: AtomicBool::new(false),
             steps: Timeline::default(),
             waited: false,
             connection: None,
@@ -129,10 +138,11 @@ impl Run {
 
     /// Returns what the request is at.
     fn phase(&self) -> Phase {
-        match &self.connection {
-            Some(connection) if connection.connection_metadata().is_none() => Phase::Connect,
-            Some(_) | None => self.phase,
-        }
+        let sent = match &self.connection {
+            Some(connection) => connection.connection_metadata().is_some(),
+            None => self.handed_off.load(Ordering::Relaxed),
+        };
+        if sent { self.phase } else { Phase::Connect }
     }
 
     /// Returns how long the head of the answer may take.
@@ -239,7 +249,7 @@ impl Run {
         let sent = match live {
             Some(live) => {
                 self.phase = Phase::Answer;
-                link::send(&self.handle, live, request).await
+                link::send(&self.handle, live, request, &self.handed_off).await
             }
             None => {
                 self.phase = Phase::Answer;

@@ -2,12 +2,14 @@
 
 use std::{
     net::TcpListener,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use ropeway::{CarrierKind, Client, Error, EstablishConfig, Phase, Retry};
+use ropeway::{CarrierKind, Client, Error, EstablishConfig, Event, LinkState, Phase, RefuseCode, Retry};
+use ropeway_core::session::Refusal;
 
-use crate::support::{Authority, Tarpit, TestGateway, builder, eventually, soon, world};
+use crate::support::{Authority, Tarpit, TestGateway, builder, eventually, lock, soon, world};
 
 #[tokio::test]
 async fn two_addresses_that_swallow_everything_do_not_keep_the_third_from_answering() {
@@ -88,6 +90,55 @@ async fn a_timeout_says_what_the_request_was_at() {
         builder(&Authority::new(), &[], CarrierKind::Tls).access_point_on(tarpit.address(), [CarrierKind::Tls]);
     let error = soon(nowhere.build().unwrap().get("https://api.test/").timeout(limit).send()).await.unwrap_err();
     assert_eq!(error.retry(), Retry::BeforeSend, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_request_for_which_no_link_came_back_may_be_sent_again() {
+    let (gateway, client) = world(CarrierKind::Tls).await;
+    soon(client.get("https://api.test/").send()).await.unwrap();
+    gateway.refuse(Some(Refusal::new(RefuseCode::Overloaded, "not now")));
+    gateway.kill_links();
+    let mut state = client.link_state();
+    soon(state.wait_for(|state| !matches!(state, LinkState::Open { .. }))).await.unwrap();
+    let limit = Duration::from_millis(300);
+    let error = soon(client.post("https://api.test/late").body("pay").timeout(limit).send()).await.unwrap_err();
+    assert_eq!(error.retry(), Retry::BeforeSend, "{error:?}");
+    assert_eq!(gateway.executed(), ["GET https://api.test/"]);
+}
+
+#[tokio::test]
+async fn quic_moves_to_another_socket_and_keeps_its_link() {
+    let (gateway, client) = world(CarrierKind::Quic).await;
+    let held = tokio::spawn(client.get("https://api.test/hold").send());
+    eventually("it is under way", || gateway.running() == 1).await;
+    client.network_changed();
+    let answer = soon(client.get("https://api.test/after").send()).await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "hello /after");
+    gateway.release();
+    soon(held).await.unwrap().unwrap();
+    assert_eq!(gateway.hellos().len(), 1, "no new link");
+}
+
+#[tokio::test]
+async fn whoever_watches_is_told_what_happens_to_the_link() {
+    let authority = Authority::new();
+    let gateway = TestGateway::start(&authority).await;
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let watcher = Arc::clone(&events);
+    let client = builder(&authority, &[], CarrierKind::Tls)
+        .access_point_on(refused, [CarrierKind::Tls])
+        .access_point_on(gateway.address(), [CarrierKind::Tls])
+        .on_event(move |event| lock(&watcher).push(event))
+        .build()
+        .unwrap();
+    soon(client.get("https://api.test/").send()).await.unwrap();
+    gateway.kill_links();
+    eventually("the loss is told", || lock(&events).len() == 3).await;
+    let events = lock(&events);
+    assert!(matches!(events[0], Event::AttemptFailed { address, .. } if address == refused), "{events:?}");
+    assert!(matches!(events[1], Event::LinkUp { resumed: false, .. }), "{events:?}");
+    assert!(matches!(events[2], Event::LinkLost { .. }), "{events:?}");
 }
 
 #[tokio::test]

@@ -142,8 +142,9 @@ impl Client {
         }
     }
 
-    /// Begins a link: HELLO is the next output. `sign` signs with the device's key.
+    /// Begins a link, and ends the one before: HELLO is the next output. `sign` signs with the device's key.
     pub fn connect(&mut self, facts: HelloFacts, sign: &dyn Fn(&[u8]) -> [u8; 64], now: Time) {
+        self.handle_detached(now);
         self.link_credit = self.mux.link_credit();
         self.ordered = facts.ordered;
         self.heartbeat = Heartbeat::new(facts.heartbeat, now);

@@ -418,6 +418,19 @@ fn a_gap_is_told_when_the_session_is_lost() {
 }
 
 #[test]
+fn nothing_of_the_old_link_goes_out_on_a_new_one_before_its_welcome() {
+    let mut pair = Pair::new(MuxConfig::default());
+    pair.connect(false);
+    pair.settle();
+    pair.send(Method::POST, b"a body that waits for its turn");
+    pair.client.subscribe("news");
+    pair.connect(true);
+    assert_eq!(pair.client.poll_output(NOW), None, "HELLO and PROOF are out, WELCOME is not in");
+    pair.settle();
+    assert!(pair.answers.values().all(|answer| answer.ended));
+}
+
+#[test]
 fn a_peer_that_asks_and_never_reads_loses_its_link() {
     for length in [0, 1000] {
         let mut pair = Pair::new(MuxConfig::default());

@@ -72,18 +72,26 @@ impl Listeners {
     /// Binds every socket of the configuration. Where the UDP port is zero it becomes the TCP one.
     pub(crate) async fn bind(config: &Config, tls: &TlsFiles) -> Result<Self, StartError> {
         let failed = |address, protocol| move |source| StartError::Listen { address, protocol, source };
-        let gateway = &config.gateway;
-        let tcp = TcpListener::bind(gateway.tcp_listen).await.map_err(failed(gateway.tcp_listen, "tcp"))?;
-        let tcp_address = tcp.local_addr().map_err(failed(gateway.tcp_listen, "tcp"))?;
-        let mut udp_listen = gateway.udp_listen;
-        if udp_listen.port() == 0 {
-            udp_listen.set_port(tcp_address.port());
-        }
         let admin = TcpListener::bind(config.admin.listen).await.map_err(failed(config.admin.listen, "admin"))?;
-        let udp = quic_endpoint(udp_listen, tls).map_err(failed(udp_listen, "udp"))?;
+        let (tcp_listen, udp_listen) = (config.gateway.tcp_listen, config.gateway.udp_listen);
+        // A port the system chose for TCP may be taken for UDP: it is asked for another one then.
+        let mut tries = if tcp_listen.port() == 0 && udp_listen.port() == 0 { PORT_TRIES_MAX } else { 1 };
+        let (tcp, udp) = loop {
+            tries -= 1;
+            let tcp = TcpListener::bind(tcp_listen).await.map_err(failed(tcp_listen, "tcp"))?;
+            let mut udp_listen = udp_listen;
+            if udp_listen.port() == 0 {
+                udp_listen.set_port(tcp.local_addr().map_err(failed(tcp_listen, "tcp"))?.port());
+            }
+            match quic_endpoint(udp_listen, tls) {
+                Ok(udp) => break (tcp, udp),
+                Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(failed(udp_listen, "udp")(error)),
+            }
+        };
         let addresses = Addresses {
             admin: admin.local_addr().map_err(failed(config.admin.listen, "admin"))?,
-            tcp: tcp_address,
+            tcp: tcp.local_addr().map_err(failed(tcp_listen, "tcp"))?,
             udp: udp.local_addr().map_err(failed(udp_listen, "udp"))?,
         };
         Ok(Self { tcp, udp, admin, addresses })
@@ -241,6 +249,10 @@ async fn accept_quic<B: Bus>(shared: Arc<Shared<B>>, endpoint: Endpoint) {
         });
     }
 }
+
+/// Ports tried for TCP and UDP together, where the configuration leaves the choice to the system: with a tenth of all ports taken for
+/// UDP, one start in a hundred million fails.
+const PORT_TRIES_MAX: u32 = 8;
 
 /// Longest time between two looks for sessions to forget.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);

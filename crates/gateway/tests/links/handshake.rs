@@ -129,8 +129,8 @@ async fn frames_that_come_before_the_link_is_open_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_refusal_arrives_over_tls_and_ws() {
-    for carrier in [CarrierKind::Tls, CarrierKind::Ws] {
+async fn a_refusal_arrives_over_every_carrier() {
+    for carrier in CarrierKind::ALL {
         let world = World::new(|_| ()).await;
         let mut device = world.device(1);
         device.ticket = "no ticket at all".into();

@@ -4,6 +4,7 @@ mod admin;
 mod drain;
 mod frames;
 mod handshake;
+mod odd;
 mod push;
 mod requests;
 mod resume;

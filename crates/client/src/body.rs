@@ -5,15 +5,15 @@ use std::{
     future::Future as _,
     pin::Pin,
     sync::{Arc, Mutex},
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
-use bytes::{Buf as _, Bytes};
+use bytes::{Buf, Bytes};
 use futures_core::Stream;
-use futures_util::TryStreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use http_body::{Frame, SizeHint};
-use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt as _, BodyStream, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
 use ropeway_core::Side;
 use tokio::time::{Sleep, sleep_until};
@@ -65,13 +65,34 @@ impl Body {
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        let body = body.map_frame(|frame| {
-            frame.map_data(|mut data| {
-                let length = data.remaining();
-                data.copy_to_bytes(length)
-            })
-        });
+        let body = body.map_frame(whole);
         Self::of(Kind::Stream(UnsyncBoxBody::new(body.map_err(Into::into))))
+    }
+
+    /// Makes a body of any other, and one of bytes if all of it is at hand, so that it can be sent again.
+    pub(crate) fn wrap_known<B>(mut body: B) -> Self
+    where
+        B: http_body::Body + Send + Unpin + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        if body.is_end_stream() {
+            return Self::empty();
+        }
+        let mut nobody = Context::from_waker(Waker::noop());
+        let first = match Pin::new(&mut body).poll_frame(&mut nobody) {
+            Poll::Pending => return Self::wrap(body),
+            Poll::Ready(None) => return Self::empty(),
+            Poll::Ready(Some(first)) => first.map(whole).map_err(Into::into),
+        };
+        match first {
+            Ok(frame) if body.is_end_stream() && frame.is_data() => Self::from(frame.into_data().unwrap_or_default()),
+            first => {
+                let rest = body.map_frame(whole).map_err(Into::into);
+                let frames = futures_util::stream::iter([first]).chain(BodyStream::new(rest));
+                Self::of(Kind::Stream(UnsyncBoxBody::new(StreamBody::new(frames))))
+            }
+        }
     }
 
     pub(crate) const fn direct(body: Incoming) -> Self {
@@ -174,6 +195,14 @@ impl http_body::Body for Body {
     }
 }
 
+/// Puts the data of a frame into one piece.
+fn whole<D: Buf>(frame: Frame<D>) -> Frame<Bytes> {
+    frame.map_data(|mut data| {
+        let length = data.remaining();
+        data.copy_to_bytes(length)
+    })
+}
+
 impl Default for Body {
     fn default() -> Self {
         Self::empty()
@@ -239,6 +268,19 @@ mod tests {
         let body = Body::stream(stream);
         assert!(body.again().is_none());
         assert_eq!(body.collect().await.unwrap().to_bytes(), "ab");
+    }
+
+    #[tokio::test]
+    async fn a_foreign_body_is_taken_as_bytes_where_all_of_it_is_at_hand() {
+        let full = Body::wrap_known(http_body_util::Full::new(Bytes::from("full")));
+        assert_eq!(full.again().unwrap().collect().await.unwrap().to_bytes(), "full");
+        assert!(Body::wrap_known(http_body_util::Empty::<Bytes>::new()).again().is_some());
+        let frames = ["a", "b"].map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from(piece))));
+        let stream = Body::wrap_known(StreamBody::new(futures_util::stream::iter(frames)));
+        assert!(stream.again().is_none());
+        assert_eq!(stream.collect().await.unwrap().to_bytes(), "ab");
+        let broken = Body::wrap_known(StreamBody::new(futures_util::stream::iter([Err::<Frame<Bytes>, _>("disk")])));
+        assert!(matches!(broken.collect().await, Err(Error::Body(_))));
     }
 
     #[tokio::test]

@@ -14,7 +14,8 @@ use crate::{
     exchange::{self, Options},
 };
 
-/// Sends requests like [`Client::request`] does, with the client's own options. Its body is sent once, whatever it is made of.
+/// Sends requests like [`Client::request`] does, with the client's own options. A body that is at hand as a whole can be sent again
+/// where a way fails, any other is sent once.
 impl<B> Service<Request<B>> for Client
 where
     B: http_body::Body + Send + 'static,
@@ -30,7 +31,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let request = request.map(|body| if body.is_end_stream() { Body::empty() } else { Body::wrap(body) });
+        let request = request.map(|body| Body::wrap_known(Box::pin(body)));
         let sent = exchange::run(self.handle().clone(), request, Options::default());
         Box::pin(async move {
             let (mut response, timeline) = sent.await?;

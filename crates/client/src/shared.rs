@@ -50,6 +50,8 @@ pub(crate) struct View {
     pub(crate) hosts: Option<Arc<Hosts>>,
     /// Why waiting for a link is of no use.
     pub(crate) failure: Option<LinkFailure>,
+    /// What went wrong last.
+    pub(crate) trouble: Option<Arc<str>>,
     pub(crate) closed: bool,
 }
 

@@ -349,7 +349,8 @@ impl Engine {
         }
     }
 
-    fn tell_failed(&self, candidate: Candidate, reason: String) {
+    fn tell_failed(&mut self, candidate: Candidate, reason: String) {
+        self.trouble = Some(reason.as_str().into());
         let Candidate { address, carrier } = candidate;
         self.shared.config.watcher.tell(Event::AttemptFailed { address, carrier, reason });
     }

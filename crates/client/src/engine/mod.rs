@@ -29,7 +29,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
     time::{Instant, sleep_until},
 };
-use tracing::{debug, info, warn};
+use tracing::{Instrument as _, debug, debug_span, info, warn};
 
 use self::{
     connecting::{Connecting, Prepared, Spare},
@@ -80,6 +80,8 @@ struct Engine {
     /// Nothing but a new ticket or another network can help.
     blocked: bool,
     hosts: Option<Arc<Hosts>>,
+    /// What went wrong last.
+    trouble: Option<Arc<str>>,
 }
 
 /// A session and its link.
@@ -124,6 +126,7 @@ impl Engine {
             seed,
             failure: None,
             blocked: false,
+            trouble: None,
         }
     }
 
@@ -206,6 +209,8 @@ impl Engine {
     }
 
     fn handle_report(&mut self, report: Report) {
+        // Who waits now decides how soon a lost link is sought again.
+        self.obey_wishes();
         let Report { session, link, what } = report;
         let greets = self.connecting.as_ref().is_some_and(|connecting| connecting.greets(session, link));
         match what {
@@ -227,6 +232,7 @@ impl Engine {
         self.reconnect.handle_connected(self.shared.clock.now());
         self.hosts = Some(Arc::new(Hosts::new(hosts)));
         self.failure = None;
+        self.trouble = None;
         self.blocked = false;
         info!(%carrier, resumed, "link is up");
         self.shared.config.watcher.tell(Event::LinkUp { address, carrier, resumed });
@@ -253,7 +259,8 @@ impl Engine {
         if !retry_after.is_zero() {
             self.reconnect.handle_retry_after(retry_after, self.shared.clock.now());
         }
-        warn!(?code, detail, "gateway closes the link");
+        warn!(?code, "gateway closes the link");
+        self.trouble = Some(detail.as_str().into());
         self.shared.config.watcher.tell(Event::Refused { code, detail });
     }
 
@@ -264,7 +271,9 @@ impl Engine {
         }
         member.link = None;
         let reason = reason(ended);
-        info!(reason, "link is lost");
+        info!(cause = ended.as_ref().map_or_else(CarrierError::name, |()| "closed"), "link is lost");
+        debug!(reason, "why it is lost");
+        self.trouble = Some(reason.as_str().into());
         self.shared.config.watcher.tell(Event::LinkLost { reason });
         match self.succession.handle_lost(session, ended.is_ok()) {
             Fate::Resume => {
@@ -312,10 +321,9 @@ impl Engine {
     /// Begins a link of a session on a connection; returns its number.
     fn begin_link(&mut self, number: u64, facts: HelloFacts, candidate: Candidate, dialed: Dialed) -> u64 {
         let member = self.members.get_mut(&number).expect("an heir is a member");
-        let link = member.session.begin_link();
         let key = self.shared.config.device_key.clone();
         let binding = dialed.carrier.binding();
-        member.session.with(|client, now| {
+        let (link, ()) = member.session.begin_link_with(|client, now| {
             let sign = |message: &[u8]| key.sign(message);
             client.connect(facts, &sign, now);
             if let Some(binding) = binding {
@@ -330,7 +338,8 @@ impl Engine {
             reports: self.reports.0.clone(),
             leaving: Arc::clone(&member.leaving),
         };
-        let task = tokio::spawn(driven.run(dialed.carrier)).abort_handle();
+        let span = debug_span!("link", session = number, link, carrier = %candidate.carrier);
+        let task = tokio::spawn(driven.run(dialed.carrier).instrument(span)).abort_handle();
         member.link = Some(OpenLink { number: link, candidate, task });
         link
     }
@@ -393,7 +402,13 @@ impl Engine {
             None => self.closed_state(),
         };
         let closed = self.shared.wishes().close;
-        self.shared.view.send_replace(View { live, hosts: self.hosts.clone(), failure: self.failure.clone(), closed });
+        self.shared.view.send_replace(View {
+            live,
+            hosts: self.hosts.clone(),
+            failure: self.failure.clone(),
+            trouble: self.trouble.clone(),
+            closed,
+        });
         self.shared.state.send_if_modified(|known| std::mem::replace(known, state) != state);
     }
 

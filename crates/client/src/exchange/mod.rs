@@ -179,7 +179,7 @@ impl Run {
         let mut waiting = None;
         let waited = timeout(wait, async {
             loop {
-                let View { live, hosts, failure, closed } = views.borrow_and_update().clone();
+                let View { live, hosts, failure, closed, .. } = views.borrow_and_update().clone();
                 if closed {
                     return Err(Error::Closed);
                 }
@@ -202,7 +202,9 @@ impl Run {
             }
         });
         waited.await.unwrap_or_else(|_| {
-            let reason = format!("no link came up within {} ms", wait.as_millis());
+            let trouble = shared.view.borrow().trouble.clone();
+            let last = trouble.map_or_else(String::new, |trouble| format!("; last: {trouble}"));
+            let reason = format!("no link came up within {} ms{last}", wait.as_millis());
             Err(Error::NoWay { host: self.host.clone(), reason, timeline: Box::default() })
         })
     }

@@ -7,4 +7,5 @@ mod push;
 mod reach;
 mod refusal;
 mod resume;
+mod storm;
 mod support;

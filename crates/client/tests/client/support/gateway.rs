@@ -140,6 +140,13 @@ impl TestGateway {
         }
     }
 
+    /// Takes no more requests on the links that are up.
+    pub(crate) fn stop(&self) {
+        for session in lock(&self.shared.sessions).values() {
+            session.with(|server, _| server.stop());
+        }
+    }
+
     /// Lets `/hold` answer.
     pub(crate) fn release(&self) {
         self.shared.released.send_replace(true);

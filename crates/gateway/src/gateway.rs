@@ -235,7 +235,13 @@ impl<B: Bus> Gateway<B> {
 }
 
 impl<B: Bus> Shared<B> {
-    fn new(config: Arc<Config>, bus: B, interests: Interests, reports: Reports) -> Result<Arc<Self>, StartError> {
+    /// Makes what the tasks of a gateway share; nothing runs yet.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        bus: B,
+        interests: Interests,
+        reports: Reports,
+    ) -> Result<Arc<Self>, StartError> {
         let clock = Clock::new();
         let metrics = Arc::new(Metrics::new());
         let router = router(&config)?;

@@ -272,3 +272,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Time for the last frames and the goodbye of a connection.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

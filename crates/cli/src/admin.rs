@@ -11,11 +11,10 @@ use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use ropeway::Side;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-
-use crate::error::Side;
 
 /// The admin API of one gateway.
 #[derive(Debug)]

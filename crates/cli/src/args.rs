@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use ropeway_cluster::{CollapseKey, ContentType, MessageId, Target, UserId};
+use http::{HeaderName, HeaderValue, Method};
+use ropeway::CarrierKind;
+use ropeway_cluster::{CollapseKey, ContentType, DeviceId, MessageId, Target, Topic, UserId};
 use ropeway_gateway::config::{self, RouteConfig, Upstream};
 
 /// Carries an app's HTTP requests across bad networks, and messages back to it.
@@ -43,8 +45,12 @@ pub(crate) enum Command {
     /// Write or check a configuration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print the messages that are pushed to this device, one a line
+    Listen(ListenArgs),
     /// Push a message to devices, or ask how far one got
     Push(PushArgs),
+    /// Send an HTTP request through the gateway and print the answer
+    Request(RequestArgs),
     /// Issue a ticket for a device, for development
     Ticket(TicketArgs),
     /// Start a gateway, with all it needs, in one process
@@ -61,6 +67,74 @@ pub(crate) enum ConfigCommand {
     },
     /// Write a configuration with every key, its meaning and its default
     Sample,
+}
+
+/// Who calls the gateway, and how.
+#[derive(Args, Debug)]
+pub(crate) struct DeviceArgs {
+    /// Use this carrier and no other; may be repeated [possible values: quic, tls, ws]
+    #[arg(long = "carrier", value_name = "CARRIER")]
+    pub(crate) carriers: Vec<CarrierKind>,
+    /// Name of this device, for pushes to it [default: a new one for each run]
+    #[arg(long, value_name = "ID")]
+    pub(crate) device: Option<DeviceId>,
+    /// PEM file of the private key that the ticket names
+    #[arg(long, value_name = "FILE", requires = "ticket")]
+    pub(crate) device_key: Option<PathBuf>,
+    /// File of the ticket [default: the development ticket]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ticket: Option<PathBuf>,
+}
+
+/// What to listen to.
+#[derive(Args, Debug)]
+pub(crate) struct ListenArgs {
+    /// Subscribe to a topic; may be repeated
+    #[arg(long = "topic", value_name = "NAME")]
+    pub(crate) topics: Vec<Topic>,
+    /// End after so many messages
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Who listens.
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+/// What to request.
+#[derive(Args, Debug)]
+pub(crate) struct RequestArgs {
+    /// The URL; https:// where it names no scheme
+    pub(crate) url: String,
+    /// Method [default: GET, with --data POST]
+    #[arg(short = 'X', long = "request", value_name = "METHOD")]
+    pub(crate) method: Option<Method>,
+    /// Header, such as 'accept: text/html'; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Body; "@FILE" takes it from a file, "@-" from standard input, as it is
+    #[arg(short, long, value_name = "DATA", allow_hyphen_values = true)]
+    pub(crate) data: Option<String>,
+    /// File to write the body of the answer to
+    #[arg(short, long = "output", value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write status and headers before the body
+    #[arg(short, long)]
+    pub(crate) include: bool,
+    /// Tell on standard error which ways were tried, and what came back
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Fail without writing the body where the status is 400 or more
+    #[arg(short, long)]
+    pub(crate) fail: bool,
+    /// Longest time for the whole, seconds
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) max_time: Option<Duration>,
+    /// Let http:// URLs of hosts that the gateway does not serve cross the network in the clear
+    #[arg(long)]
+    pub(crate) plain_http: bool,
+    /// Who calls.
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }
 
 /// How to push.
@@ -145,6 +219,18 @@ fn time(text: &str) -> Result<Duration, String> {
         Some(time) if !time.is_zero() => Ok(time),
         Some(_) | None => Err("write a time with its unit, such as 90s, 30m, 12h or 7d".to_owned()),
     }
+}
+
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("write NAME: VALUE")?;
+    let name = name.trim().parse::<HeaderName>().map_err(|error| error.to_string())?;
+    let value = value.trim().parse::<HeaderValue>().map_err(|error| error.to_string())?;
+    Ok((name, value))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.filter(|time| !time.is_zero()).ok_or_else(|| "write a number of seconds, such as 10 or 2.5".to_owned())
 }
 
 fn log_filter(text: &str) -> Result<String, String> {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use http::StatusCode;
+use ropeway::Side;
 use ropeway_gateway::StartError;
 use ropeway_gateway::config::ConfigError;
 use ropeway_gateway::tickets::IssueError;
@@ -17,12 +19,23 @@ pub(crate) enum CommandError {
     /// The admin API could not be asked, or refused.
     #[error(transparent)]
     Admin(#[from] AdminError),
+    /// A client cannot be made of what is given.
+    #[error("no client can be made: {0}")]
+    Client(#[from] ropeway::BuildError),
     /// The configuration has a mistake.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The data folder cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// A file that the command line names cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Standard input cannot be read.
     #[error("standard input cannot be read: {0}")]
     Input(#[source] io::Error),
@@ -35,12 +48,23 @@ pub(crate) enum CommandError {
     /// The result cannot be written.
     #[error("output cannot be written: {0}")]
     Output(#[source] io::Error),
+    /// A request failed, or the link was refused.
+    #[error("{text}")]
+    Request {
+        /// Why.
+        error: Box<ropeway::Error>,
+        /// Why, in words, and what to do.
+        text: String,
+    },
     /// The process cannot start its threads.
     #[error("no threads or sockets from the operating system: {0}")]
     Runtime(#[source] io::Error),
     /// The gateway cannot start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The answer's status is an error, and `--fail` is given.
+    #[error("the answer's status is {0}")]
+    Status(StatusCode),
     /// A ticket cannot be issued.
     #[error("{0}")]
     Ticket(#[from] IssueError),
@@ -57,37 +81,22 @@ pub(crate) enum CommandError {
     },
 }
 
-/// Whose fault a failure is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Side {
-    /// This machine's, or its user's.
-    Local,
-    /// The gateway's.
-    Peer,
-}
-
-impl Side {
-    /// Gives the word for programs.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Peer => "peer",
-        }
-    }
-}
-
 impl CommandError {
     /// Gives the name of the error for programs.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Admin(error) => error.name(),
+            Self::Client(_) => "client",
             Self::Config(_) => "config",
             Self::DataDir(error) => error.name(),
+            Self::File { .. } => "file",
             Self::Input(_) => "input",
             Self::Interrupted { .. } => "interrupted",
             Self::Output(_) => "output",
+            Self::Request { error, .. } => request_kind(error).0,
             Self::Runtime(_) => "runtime",
             Self::Start(_) => "start",
+            Self::Status(_) => "status",
             Self::Ticket(_) => "ticket",
             Self::Usage(_) => "usage",
             Self::Write { .. } => "write",
@@ -98,8 +107,12 @@ impl CommandError {
     pub(crate) fn side(&self) -> Side {
         match self {
             Self::Admin(error) => error.side(),
-            Self::Config(_)
+            Self::Request { error, .. } => error.side(),
+            Self::Status(_) => Side::Service,
+            Self::Client(_)
+            | Self::Config(_)
             | Self::DataDir(_)
+            | Self::File { .. }
             | Self::Input(_)
             | Self::Interrupted { .. }
             | Self::Output(_)
@@ -115,10 +128,14 @@ impl CommandError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_BROKEN_PIPE,
+            Self::Request { error, .. } => request_kind(error).1,
+            Self::Status(_) => EXIT_STATUS,
             Self::Usage(_) => EXIT_USAGE,
             Self::Admin(_)
+            | Self::Client(_)
             | Self::Config(_)
             | Self::DataDir(_)
+            | Self::File { .. }
             | Self::Input(_)
             | Self::Interrupted { .. }
             | Self::Output(_)
@@ -130,8 +147,43 @@ impl CommandError {
     }
 }
 
+/// Gives the name of a request's error for programs, and the exit code.
+fn request_kind(error: &ropeway::Error) -> (&'static str, u8) {
+    use ropeway::Error;
+    match error {
+        Error::Body(_) => ("body", EXIT_FAILED),
+        Error::BodyCut { .. } => ("body_cut", EXIT_PARTIAL),
+        Error::BodyTooLarge { .. } => ("body_too_large", EXIT_FAILED),
+        Error::Closed => ("closed", EXIT_FAILED),
+        Error::Direct { .. } => ("direct", EXIT_FAILED),
+        Error::Invalid(_) => ("invalid", EXIT_FAILED),
+        Error::Json(_) => ("json", EXIT_FAILED),
+        Error::NoWay { .. } => ("no_way", EXIT_FAILED),
+        Error::NotExecuted { .. } => ("not_executed", EXIT_FAILED),
+        Error::OutcomeUnknown { .. } => ("outcome_unknown", EXIT_FAILED),
+        Error::PlainHttp { .. } => ("plain_http", EXIT_FAILED),
+        Error::Refused { .. } => ("refused", EXIT_FAILED),
+        Error::Reset { .. } => ("reset", EXIT_FAILED),
+        Error::Setup { .. } => ("setup", EXIT_FAILED),
+        Error::Ticket { .. } => ("ticket", EXIT_FAILED),
+        Error::Timeout { .. } => ("timeout", EXIT_TIMED_OUT),
+        Error::TooManyTopics { .. } => ("too_many_topics", EXIT_FAILED),
+        Error::TooManyWaiting { .. } => ("too_many_waiting", EXIT_FAILED),
+        _ => ("request", EXIT_FAILED),
+    }
+}
+
 /// Something went wrong.
 const EXIT_FAILED: u8 = 1;
+
+/// Only a part of the answer came; the number is curl's.
+const EXIT_PARTIAL: u8 = 18;
+
+/// The status is 400 or more and `--fail` is given; the number is curl's.
+const EXIT_STATUS: u8 = 22;
+
+/// Out of time; the number is curl's.
+const EXIT_TIMED_OUT: u8 = 28;
 
 /// The command line is wrong; also what clap uses.
 pub(crate) const EXIT_USAGE: u8 = 2;

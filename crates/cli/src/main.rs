@@ -4,10 +4,13 @@ mod admin;
 mod args;
 mod config;
 mod data_dir;
+mod device;
 mod error;
+mod listen;
 mod logs;
 mod output;
 mod push;
+mod request;
 mod ticket;
 mod up;
 
@@ -46,7 +49,9 @@ fn run(cli: &Cli, output: Output) -> Result<(), CommandError> {
     }
     match &cli.command {
         Command::Config(command) => config::run(command, output),
+        Command::Listen(args) => block_on(listen::run(args, &data, output)),
         Command::Push(args) => block_on(push::run(args, &data, output)),
+        Command::Request(args) => block_on(request::run(args, &data, output)),
         Command::Ticket(args) => ticket::run(args, &data, output),
         Command::Up(args) => block_on(up::run(args, &cli.global, output)),
     }

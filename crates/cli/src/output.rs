@@ -36,6 +36,11 @@ impl Output {
         stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(CommandError::Output)
     }
 
+    /// Writes a line that was asked for, beside the result.
+    pub(crate) fn detail(self, text: &str) {
+        self.stderr(text);
+    }
+
     /// Writes a line that only people care for.
     pub(crate) fn note(self, text: &str) {
         if !self.json && !self.quiet {

@@ -60,6 +60,14 @@ impl DeviceKey {
         }
     }
 
+    /// Gives the private part, where there is one.
+    pub(crate) fn seed(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::Private(seed) => Some(*seed),
+            Self::Public(_) => None,
+        }
+    }
+
     /// Writes the key as PEM.
     pub(crate) fn to_pem(&self) -> String {
         let (label, der) = match self {

@@ -5,7 +5,7 @@ mod overlay;
 mod stops;
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ropeway_cluster::{LocalBus, LocalBusConfig};
 use ropeway_core::CarrierKind;
@@ -56,18 +56,21 @@ pub(crate) async fn run(args: &UpArgs, global: &Global, output: Output) -> Resul
         never = house.follow(&gateway, watcher.as_ref().map(Watcher::subscribe)) => match never {},
     };
     drop(watcher);
-    drain(&gateway, signal, &mut stops, output).await
+    let patience = config.gateway.drain_timeout;
+    drain(&gateway, signal, patience, &mut stops, output).await
 }
 
-/// Lets requests in flight finish, unless a second signal comes.
+/// Lets requests in flight finish and links move away, unless a second signal comes.
 async fn drain(
     gateway: &Gateway<LocalBus>,
     signal: &str,
+    patience: Duration,
     stops: &mut Stops,
     output: Output,
 ) -> Result<(), CommandError> {
-    let text = format!("{signal}: requests in flight may finish; once more stops at once");
-    output.result(&text, &json!({ "event": "draining", "signal": signal }))?;
+    let patience_s = patience.as_secs_f64();
+    let text = format!("{signal}: requests and links have {patience_s} s to finish; once more stops at once");
+    output.result(&text, &json!({ "event": "draining", "signal": signal, "patience_s": patience_s }))?;
     tokio::select! {
         () = gateway.drain() => output.result("Ropeway is down.", &json!({ "event": "down" })),
         signal = stops.next() => Err(CommandError::Interrupted { signal }),

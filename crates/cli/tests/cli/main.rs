@@ -1,7 +1,9 @@
 //! The binary as its users meet it.
 
 mod config;
+mod listen;
 mod push;
+mod request;
 mod support;
 mod ticket;
 mod up;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -278,6 +278,21 @@ impl Drop for WebServer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A service that breaks every answer off in the middle; it lives as long as the tests.
+pub(crate) fn cutting_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut head = BufReader::new(&stream).lines();
+            while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            // The gateway may be gone already.
+            let _ = (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf");
+        }
+    });
+    address
 }
 
 /// Reads lines beside the test, so that a full pipe stops no process and a wait for a line can end.

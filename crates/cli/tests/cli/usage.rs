@@ -7,7 +7,7 @@ use crate::support::Place;
 #[test]
 fn help_names_every_command_and_the_exit_codes() {
     let help = Place::new().run(&["--help"]).good();
-    for word in ["up", "push", "ticket", "config", "--data-dir", "--json", "Exit codes:", "22"] {
+    for word in ["up", "request", "listen", "push", "ticket", "config", "--data-dir", "--json", "Exit codes:", "22"] {
         assert!(help.contains(word), "no {word} in:\n{help}");
     }
 }
@@ -15,7 +15,7 @@ fn help_names_every_command_and_the_exit_codes() {
 #[test]
 fn every_command_has_help_of_its_own() {
     let place = Place::new();
-    for command in ["up", "push", "ticket", "config"] {
+    for command in ["up", "request", "listen", "push", "ticket", "config"] {
         let help = place.run(&[command, "--help"]).good();
         assert!(help.contains(&format!("Usage: ropeway {command}")), "{help}");
     }
@@ -41,6 +41,11 @@ fn a_mistake_in_the_command_line_says_what_to_write() {
         (&["push", "--status", "x", "--to", "all"], "cannot be used with"),
         (&["ticket", "--ttl", "30"], "write a time with its unit, such as 90s, 30m, 12h or 7d"),
         (&["ticket", "--user", "a b"], "visible characters without spaces"),
+        (&["request", "-H", "accept", "https://a.test/"], "write NAME: VALUE"),
+        (&["request", "--carrier", "udp", "https://a.test/"], "unknown carrier, expected one of quic, tls, ws"),
+        (&["request", "--max-time", "0", "https://a.test/"], "write a number of seconds, such as 10 or 2.5"),
+        (&["request", "--device-key", "a.key", "https://a.test/"], "--ticket"),
+        (&["listen", "--count", "0"], "--count"),
         (&["tickt"], "'ticket'"),
     ] {
         let error = place.run(arguments).error(2);
@@ -61,7 +66,13 @@ fn programs_get_mistakes_as_objects() {
 #[test]
 fn without_a_data_folder_commands_say_to_run_up_first() {
     let place = Place::new();
-    for arguments in [&["push", "--to", "all", "hello"][..], &["push", "--status", "x"], &["ticket"]] {
+    for arguments in [
+        &["push", "--to", "all", "hello"][..],
+        &["push", "--status", "x"],
+        &["ticket"],
+        &["listen"],
+        &["request", "a.test"],
+    ] {
         let error = place.run(arguments).error(1);
         let expected =
             "ropeway: no ropeway-data/client.json there; run `ropeway up` first, or name its folder with --data-dir\n";

@@ -1,0 +1,75 @@
+//! The device that `request` and `listen` stand in for.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ropeway::{Builder, Client, ReconnectConfig};
+use tokio::time::timeout;
+
+use crate::args::DeviceArgs;
+use crate::data_dir::{ClientFile, DataDir, DataDirError, DeviceKey};
+use crate::error::CommandError;
+
+/// Begins a client that finds the gateway by what `up` left in the data folder.
+pub(crate) fn builder(args: &DeviceArgs, data: &DataDir) -> Result<(Builder, ClientFile), CommandError> {
+    let file = data.client()?;
+    let reconnect = ReconnectConfig { spread: RECONNECT_SPREAD, max: RECONNECT_MAX, ..ReconnectConfig::default() };
+    let mut builder = Client::builder().gateway(&file.gateway).reconnect(reconnect);
+    for point in &file.access_points {
+        builder = builder.access_point_on(point.address, point.carriers.iter().copied());
+    }
+    for carrier in &args.carriers {
+        builder = builder.carrier(*carrier);
+    }
+    for host in &file.hosts {
+        builder = builder.served_host(host);
+    }
+    if let Some(ca) = &file.ca {
+        builder = builder.trust(read(ca)?);
+    }
+    builder = match (&args.ticket, &file.ticket) {
+        (Some(path), _) => builder.ticket(read(path)?.trim()),
+        (None, Some(path)) => builder.ticket(read(path)?.trim()).app(&file.app),
+        (None, None) => {
+            let message =
+                "the gateway takes the tickets of other issuers only; give one with --ticket and --device-key";
+            return Err(CommandError::Usage(message.to_owned()));
+        }
+    };
+    let key_path = args.device_key.as_ref().unwrap_or(&file.device_key);
+    let seed = DeviceKey::read(key_path)?.seed().ok_or_else(|| {
+        CommandError::Usage(format!("{} is a public key; the device needs the private one", key_path.display()))
+    })?;
+    let id = match &args.device {
+        Some(id) => id.to_string(),
+        None => new_id()?,
+    };
+    Ok((builder.device_key(seed).device_id(id), file))
+}
+
+/// Closes the link, so that what was acknowledged is on its way before the process ends.
+pub(crate) async fn close(client: &Client) {
+    // A gateway that is gone is no reason to stay.
+    let _ = timeout(CLOSE_TIMEOUT, client.close()).await;
+}
+
+fn read(path: &Path) -> Result<String, CommandError> {
+    fs::read_to_string(path).map_err(|source| CommandError::File { path: path.to_owned(), source })
+}
+
+/// Names a device that nobody else is: several may run with one ticket.
+fn new_id() -> Result<String, DataDirError> {
+    let mut id = [0; 4];
+    getrandom::fill(&mut id).map_err(|_| DataDirError::NoRandom)?;
+    Ok(format!("dev-{:08x}", u32::from_be_bytes(id)))
+}
+
+/// Window of the first wait after a gateway went away: 1 s. One person at a terminal is no crowd that must be spread.
+const RECONNECT_SPREAD: Duration = Duration::from_secs(1);
+
+/// Longest wait between two attempts: 5 s, as someone looks on.
+const RECONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Time for the goodbye.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,0 +1,177 @@
+//! `ropeway request`: one HTTP request through the gateway, in the manner of curl.
+
+mod input;
+mod report;
+
+use std::path::PathBuf;
+
+use http::{HeaderMap, HeaderValue, Method, header};
+use ropeway::{Client, Error, Response};
+use serde_json::json;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+use tokio::task::block_in_place;
+
+use crate::args::RequestArgs;
+use crate::data_dir::{ClientFile, DataDir};
+use crate::device;
+use crate::error::CommandError;
+use crate::output::Output;
+
+/// Runs the command.
+pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> Result<(), CommandError> {
+    let (builder, file) = device::builder(&args.device, data)?;
+    let client = builder.allow_plain_http(args.plain_http).build()?;
+    let result = exchange(args, &client, &file, output).await;
+    device::close(&client).await;
+    result
+}
+
+async fn exchange(args: &RequestArgs, client: &Client, file: &ClientFile, output: Output) -> Result<(), CommandError> {
+    let url = if args.url.contains("://") { args.url.clone() } else { format!("https://{}", args.url) };
+    let default_method = if args.data.is_some() { Method::POST } else { Method::GET };
+    let method = args.method.clone().unwrap_or(default_method);
+    let mut headers: HeaderMap = HeaderMap::new();
+    for (name, value) in &args.headers {
+        headers.append(name, value.clone());
+    }
+    let mut request = client.request(method, url.as_str());
+    if let Some(data) = &args.data {
+        request = request.body(input::open(data).await?);
+        // What curl says of a body of which it is told nothing.
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.entry(header::CONTENT_TYPE).or_insert(form);
+    }
+    if let Some(time) = args.max_time {
+        request = request.timeout(time);
+    }
+    let mut response = request.headers(headers).send().await.map_err(|error| {
+        if let Some(timeline) = error.timeline().filter(|_| args.verbose && !output.is_json()) {
+            report::timeline_lines(timeline).iter().for_each(|line| output.detail(line));
+        }
+        failure(error, &url, file)
+    })?;
+    head(args, &response, output)?;
+    if args.fail && (response.status().is_client_error() || response.status().is_server_error()) {
+        return Err(CommandError::Status(response.status()));
+    }
+    body(args, &mut response, output).await.map_err(|error| match error {
+        BodyError::Command(error) => error,
+        BodyError::Request(error) => failure(error, &url, file),
+    })
+}
+
+/// Tells what came before the body.
+fn head(args: &RequestArgs, response: &Response, output: Output) -> Result<(), CommandError> {
+    if output.is_json() {
+        let object = json!({
+            "event": "head",
+            "status": response.status().as_u16(),
+            "headers": report::headers_object(response.headers()),
+            "timeline": report::timeline_object(response.timeline()),
+        });
+        return output.result("", &object);
+    }
+    if args.verbose {
+        report::timeline_lines(response.timeline()).iter().for_each(|line| output.detail(line));
+        let lines = report::head_lines(response.status(), response.headers(), "< ");
+        lines.iter().for_each(|line| output.detail(line));
+    }
+    if args.include {
+        let lines = report::head_lines(response.status(), response.headers(), "");
+        output.bytes(format!("{}\n\n", lines.join("\n")).as_bytes())?;
+    }
+    Ok(())
+}
+
+enum BodyError {
+    Command(CommandError),
+    Request(Error),
+}
+
+/// Writes the body as it comes.
+async fn body(args: &RequestArgs, response: &mut Response, output: Output) -> Result<(), BodyError> {
+    let mut sink = match &args.out {
+        Some(path) => Sink::File(create(path).await.map_err(BodyError::Command)?, path.clone()),
+        None => Sink::Output(output),
+    };
+    let mut bytes_total = 0;
+    while let Some(chunk) = response.chunk().await.map_err(BodyError::Request)? {
+        bytes_total += chunk.len() as u64;
+        sink.write(&chunk).await.map_err(BodyError::Command)?;
+    }
+    sink.finish().await.map_err(BodyError::Command)?;
+    if output.is_json() {
+        let trailers = response.trailers().map(report::headers_object);
+        let object = json!({ "event": "end", "bytes": bytes_total, "trailers": trailers });
+        return output.result("", &object).map_err(BodyError::Command);
+    }
+    if let Some(trailers) = response.trailers().filter(|_| args.verbose) {
+        for (name, value) in trailers {
+            output.detail(&format!("< {name}: {}", String::from_utf8_lossy(value.as_bytes())));
+        }
+    }
+    Ok(())
+}
+
+/// Where the body goes.
+enum Sink {
+    File(File, PathBuf),
+    Output(Output),
+}
+
+impl Sink {
+    async fn write(&mut self, chunk: &[u8]) -> Result<(), CommandError> {
+        match self {
+            Self::File(file, path) => {
+                file.write_all(chunk).await.map_err(|source| CommandError::Write { path: path.clone(), source })
+            }
+            // A reader that is slow must not hold up the link.
+            Self::Output(output) if output.is_json() => {
+                block_in_place(|| output.result("", &report::data_object(chunk)))
+            }
+            Self::Output(output) => block_in_place(|| output.bytes(chunk)),
+        }
+    }
+
+    async fn finish(self) -> Result<(), CommandError> {
+        match self {
+            Self::File(mut file, path) => file.flush().await.map_err(|source| CommandError::Write { path, source }),
+            Self::Output(_) => Ok(()),
+        }
+    }
+}
+
+async fn create(path: &std::path::Path) -> Result<File, CommandError> {
+    File::create(path).await.map_err(|source| CommandError::Write { path: path.to_owned(), source })
+}
+
+/// Tells of an error what fits on a line, and what the user can do about it.
+fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
+    let mut text = error.to_string();
+    if let Some(timeline) = error.timeline() {
+        // -v tells every way; here the last one that failed is enough.
+        text = text.replace(&format!(" ({timeline})"), "");
+        let last = timeline.steps().iter().rev().filter_map(|step| step.error.as_deref()).next();
+        if let Some(last) = last.filter(|last| !last.contains(&text)) {
+            text = format!("{text}; last, {last}");
+        }
+    }
+    let host = url.split("://").nth(1).unwrap_or_default().split(['/', '?', ':']).next().unwrap_or_default();
+    let is_served = file.hosts.iter().any(|served| match served.strip_prefix('*') {
+        Some(end) => host.ends_with(end),
+        None => served == host,
+    });
+    let found_no_way = matches!(error, Error::NoWay { .. });
+    let went_directly = found_no_way || matches!(error, Error::Direct { .. } | Error::PlainHttp { .. });
+    let hint = if found_no_way && is_served {
+        "; is `ropeway up` running?".to_owned()
+    } else if went_directly && !is_served {
+        format!("; the gateway serves {}, so this was called directly", file.hosts.join(", "))
+    } else if matches!(error, Error::Refused { .. }) {
+        "; `ropeway ticket` issues tickets, and `ropeway up` renews its own".to_owned()
+    } else {
+        String::new()
+    };
+    CommandError::Request { error: Box::new(error), text: text + &hint }
+}

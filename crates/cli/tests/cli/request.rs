@@ -1,0 +1,180 @@
+//! `ropeway request`: what comes through the link is what the service said.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::{Place, Up, WebServer, output_of};
+
+/// A gateway with the built-in services.
+fn builtin(place: &Place) -> Up {
+    place.up(&["--upstream", "demo.test=builtin:demo", "--upstream", "echo.test=builtin:echo"])
+}
+
+fn error(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| panic!("no object: {text}"))
+}
+
+#[test]
+fn every_carrier_brings_the_bytes_that_curl_gets_from_the_service() {
+    let (place, site) = (Place::new(), Place::new());
+    let page: String = (0..300_000).map(|number| format!("{number}\n")).collect();
+    site.write("page.txt", &page);
+    let server = WebServer::start(&site.path(""));
+    let _up = place.up(&["--upstream", &format!("api.test=http://{}", server.address)]);
+    let direct = output_of(Command::new("curl").args(["-sS", &format!("http://{}/page.txt", server.address)]));
+    assert_eq!(direct.len(), page.len());
+    for carrier in ["quic", "tls", "ws"] {
+        let done = place.run(&["request", "-v", "--carrier", carrier, "https://api.test/page.txt"]);
+        assert!(done.stdout == direct, "{carrier}: {} of {} bytes; {}", done.stdout.len(), direct.len(), done.stderr);
+        let exchange = format!("* link exchange {carrier:<4} 127.0.0.1:");
+        assert!(done.stderr.contains(&exchange), "no `{exchange}` in:\n{}", done.stderr);
+        assert!(done.stderr.contains("< 200 OK\n"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn the_timeline_is_told_to_programs_with_address_carrier_start_and_duration() {
+    let place = Place::new();
+    let up = builtin(&place);
+    let done = place.run(&["--json", "request", "--carrier", "tls", "https://demo.test/time"]).good();
+    let events: Vec<Value> = done.lines().map(error).collect();
+    let [head, data, end] = &events[..] else { panic!("{done}") };
+    assert_eq!((&head["event"], &head["status"]), (&json!("head"), &json!(200)));
+    let actions: Vec<_> = head["timeline"].as_array().expect("steps").iter().map(|step| &step["action"]).collect();
+    assert_eq!(actions, ["connect", "greet", "exchange"]);
+    for step in head["timeline"].as_array().expect("steps") {
+        assert_eq!((&step["way"], &step["carrier"], &step["error"]), (&json!("link"), &json!("tls"), &Value::Null));
+        assert_eq!(step["address"], up.address("tcp").to_string());
+        assert!(step["started_ms"].is_number() && step["duration_ms"].is_number(), "{step}");
+    }
+    let text = data["text"].as_str().expect("text");
+    assert_eq!((&data["event"], &end["event"], &end["bytes"]), (&json!("data"), &json!("end"), &json!(text.len())));
+}
+
+#[test]
+fn method_headers_and_body_reach_the_service() {
+    let place = Place::new();
+    let _up = builtin(&place);
+    let done = place.run(&["request", "-i", "-X", "PUT", "-H", "content-type: a/b", "-d", "x=1", "echo.test/p?q=1"]);
+    let text = done.good();
+    for part in ["200 OK\n", "echo-method: PUT\n", "echo-path: /p?q=1\n", "content-type: a/b\n", "\n\nx=1"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    let text = place.run(&["request", "-i", "-d", "x=1", "https://echo.test/"]).good();
+    for part in ["echo-method: POST\n", "content-type: application/x-www-form-urlencoded\n"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn a_body_streams_from_a_file_or_standard_input_and_back() {
+    let place = Place::new();
+    let _up = builtin(&place);
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|number| (number.wrapping_mul(number) >> 7) as u8).collect();
+    std::fs::write(place.path("body"), &bytes).expect("written");
+    for carrier in ["quic", "tls", "ws"] {
+        let piped = place.run_with_input(&["request", "--carrier", carrier, "-d", "@-", "echo.test"], &bytes);
+        assert!(piped.stdout == bytes, "{carrier}: {} bytes; {}", piped.stdout.len(), piped.stderr);
+        place.run(&["request", "--carrier", carrier, "-d", "@body", "-o", "answer", "echo.test"]).good();
+        assert!(std::fs::read(place.path("answer")).expect("written") == bytes, "{carrier}");
+    }
+    let error = place.run(&["request", "-d", "@nowhere", "echo.test"]).error(1);
+    assert!(error.starts_with("ropeway: cannot read nowhere: "), "{error}");
+}
+
+#[test]
+fn the_first_bytes_are_written_before_the_last_have_come() {
+    let place = Place::new();
+    let _up = builtin(&place);
+    let mut request = place.start(&["request", "https://demo.test/stream"]);
+    // The service sends ten events, one a second; after the first there are nine to come.
+    let first = request.next_line();
+    assert!(first.starts_with("data:") || first.starts_with("event:") || first.starts_with("id:"), "{first}");
+    request.kill();
+}
+
+#[test]
+fn an_error_status_fails_only_where_it_was_asked_to() {
+    let place = Place::new();
+    let _up = builtin(&place);
+    assert_eq!(place.run(&["request", "demo.test/nothing"]).good(), "nothing here; try /\n");
+    assert_eq!(
+        place.run(&["request", "--fail", "demo.test/nothing"]).error(22),
+        "ropeway: the answer's status is 404 Not Found\n"
+    );
+}
+
+#[test]
+fn a_body_cut_by_the_service_is_no_success() {
+    let place = Place::new();
+    let server = crate::support::cutting_server();
+    let _up = place.up(&["--upstream", &format!("cut.test=http://{server}")]);
+    for carrier in ["quic", "tls", "ws"] {
+        let done = place.run(&["--json", "request", "--carrier", carrier, "-o", "answer", "cut.test"]);
+        let cut = error(&done.stderr);
+        assert_eq!(cut["side"], "service", "{carrier}: {cut}");
+        // The cut may overtake what came before it, on QUIC even the head of the answer.
+        let codes = [(18, "body_cut"), (1, "reset")];
+        assert!(codes.iter().any(|(code, name)| done.code == *code && cut["error"] == *name), "{carrier}: {cut}");
+        let written = std::fs::read(place.path("answer")).unwrap_or_default();
+        assert!(b"half".starts_with(&written), "{carrier}: {written:?}");
+    }
+}
+
+#[test]
+fn a_request_out_of_time_ends_then() {
+    let place = Place::new();
+    let _up = builtin(&place);
+    let text = place.run(&["request", "--max-time", "0.5", "https://demo.test/slow?ms=30000"]).error(28);
+    assert!(text.starts_with("ropeway: timed out waiting for the answer after 500 ms"), "{text}");
+    assert!(!text.contains(" ms; link"), "the timeline is for -v: {text}");
+}
+
+#[test]
+fn a_stopped_gateway_is_named_with_what_was_tried() {
+    let place = Place::new();
+    let mut up = builtin(&place);
+    up.running.kill();
+    let arguments = ["request", "--max-time", "2", "--carrier", "tls", "demo.test"];
+    let text = place.run(&arguments).error(1);
+    assert!(text.contains("no way to demo.test: "), "{text}");
+    assert!(text.contains("Connection refused") && text.ends_with("is `ropeway up` running?\n"), "{text}");
+    let mut verbose = arguments.to_vec();
+    verbose.push("-v");
+    let text = place.run(&verbose).error(1);
+    assert!(text.contains("* link connect  tls  127.0.0.1:"), "{text}");
+}
+
+#[test]
+fn a_host_that_the_gateway_does_not_serve_is_called_directly_and_plain_http_only_where_allowed() {
+    let (place, site) = (Place::new(), Place::new());
+    site.write("page.txt", "direct");
+    let server = WebServer::start(&site.path(""));
+    let _up = builtin(&place);
+    let url = format!("http://{}/page.txt", server.address);
+    let text = place.run(&["request", &url]).error(1);
+    assert!(text.contains("over plain http, which was not allowed; the gateway serves demo.test, echo.test"), "{text}");
+    assert_eq!(place.run(&["request", "--plain-http", &url]).good(), "direct");
+}
+
+#[test]
+fn another_ticket_and_key_can_be_shown_and_wrong_ones_are_refused() {
+    let place = Place::new();
+    let _up = builtin(&place);
+    place.run(&["ticket", "--user", "ada", "--device-key", "generate", "--out", "ada"]).good();
+    place.run(&["request", "--ticket", "ada", "--device-key", "ada.key", "demo.test/time"]).good();
+
+    for (arguments, code) in [
+        (&["--ticket", "ada"][..], "a key that is not the ticket's"),
+        (&["--ticket", "foreign"], "a foreign app"),
+        (&["--ticket", "none"], "no ticket at all"),
+    ] {
+        place.run(&["ticket", "--app", "other", "--out", "foreign"]).good();
+        place.write("none", "no ticket");
+        let mut all = vec!["--json", "request", "--max-time", "20", "demo.test/time"];
+        all.extend(arguments);
+        let refused = error(&place.run(&all).error(1));
+        assert_eq!((&refused["error"], &refused["side"]), (&json!("refused"), &json!("local")), "{code}: {refused}");
+    }
+}

@@ -16,7 +16,7 @@ use crate::{Builder, Error, LinkState, PushStream, RequestBuilder, builder::Conf
 /// An HTTP client that keeps a link to a gateway.
 ///
 /// Clones are cheap and share the link, which is closed when the last of them is dropped, together with the requests and streams
-/// made from them.
+/// made from them. The link lives on the tokio runtime of its first use; whatever opens it must be called within one.
 #[derive(Clone)]
 pub struct Client {
     handle: Handle,
@@ -202,3 +202,29 @@ impl Drop for Inner {
 
 /// Topics one client may subscribe to; as many as HELLO may carry.
 const TOPICS_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_and_what_comes_of_it_can_be_handed_to_other_threads() {
+        fn assert_send<T: Send>() {}
+        fn assert_shared<T: Send + Sync + Clone>() {}
+        assert_shared::<Client>();
+        assert_send::<RequestBuilder>();
+        assert_send::<crate::Response>();
+        assert_send::<PushStream>();
+        assert_send::<Builder>();
+    }
+
+    #[tokio::test]
+    async fn a_client_without_gateways_closes_at_once() {
+        let client = Client::builder().build().unwrap();
+        client.close().await;
+        assert_eq!(*client.link_state().borrow(), LinkState::Closed);
+        let error = client.get("https://api.test/").send().await.unwrap_err();
+        assert!(matches!(error, Error::Closed), "{error:?}");
+        client.close().await;
+    }
+}

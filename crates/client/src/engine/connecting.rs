@@ -133,6 +133,9 @@ impl Engine {
         if !prepared.candidates.is_empty() {
             self.candidates = prepared.candidates;
         }
+        if self.candidates.is_empty() {
+            self.trouble = Some("no name of an access point was resolved".into());
+        }
         let known = candidate::merge(self.candidates.iter().copied());
         self.seed = self.seed.wrapping_add(1);
         let ranked: Vec<RankedCandidate> = candidate::rank(&known, &self.records, self.seed, now);

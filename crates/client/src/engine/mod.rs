@@ -270,7 +270,8 @@ impl Engine {
             return;
         }
         member.link = None;
-        let reason = reason(ended);
+        let leaving = ended.is_ok() && member.leaving.load(Ordering::Relaxed);
+        let reason = if leaving { "closed by this client".into() } else { reason(ended) };
         info!(cause = ended.as_ref().map_or_else(CarrierError::name, |()| "closed"), "link is lost");
         debug!(reason, "why it is lost");
         self.trouble = Some(reason.as_str().into());

@@ -50,6 +50,18 @@ async fn the_name_of_an_access_point_is_resolved() {
 }
 
 #[tokio::test]
+async fn a_name_that_cannot_be_resolved_is_told() {
+    // A label of more than 63 bytes is no question for a name server (RFC 1035 section 2.3.4).
+    let client = builder(&Authority::new(), &[], CarrierKind::Tls)
+        .access_point(format!("{}:443", "a".repeat(64)))
+        .link_wait(Duration::from_secs(1))
+        .build()
+        .unwrap();
+    let error = soon(client.get("https://api.test/").send()).await.unwrap_err();
+    assert!(error.to_string().contains("no name of an access point was resolved"), "{error}");
+}
+
+#[tokio::test]
 async fn without_a_link_in_time_a_request_fails_before_it_is_sent() {
     let authority = Authority::new();
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

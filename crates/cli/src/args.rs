@@ -10,6 +10,8 @@ use ropeway::CarrierKind;
 use ropeway_cluster::{CollapseKey, ContentType, DeviceId, MessageId, Target, Topic, UserId};
 use ropeway_gateway::config::{self, RouteConfig, Upstream};
 
+use crate::bench::BenchArgs;
+
 /// Carries an app's HTTP requests across bad networks, and messages back to it.
 #[derive(Debug, Parser)]
 #[command(name = "ropeway", version, after_help = EXIT_CODES)]
@@ -42,6 +44,8 @@ pub(crate) struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Measure a gateway on this machine
+    Bench(BenchArgs),
     /// Write or check a configuration
     #[command(subcommand)]
     Config(ConfigCommand),

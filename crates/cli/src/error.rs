@@ -10,6 +10,7 @@ use ropeway_gateway::config::ConfigError;
 use ropeway_gateway::tickets::IssueError;
 
 use crate::admin::AdminError;
+use crate::bench::BenchError;
 use crate::data_dir::DataDirError;
 
 /// Why a command failed.
@@ -19,6 +20,9 @@ pub(crate) enum CommandError {
     /// The admin API could not be asked, or refused.
     #[error(transparent)]
     Admin(#[from] AdminError),
+    /// A benchmark could not measure.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     /// A client cannot be made of what is given.
     #[error("no client can be made: {0}")]
     Client(#[from] ropeway::BuildError),
@@ -86,6 +90,7 @@ impl CommandError {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Admin(error) => error.name(),
+            Self::Bench(_) => "bench",
             Self::Client(_) => "client",
             Self::Config(_) => "config",
             Self::DataDir(error) => error.name(),
@@ -109,7 +114,8 @@ impl CommandError {
             Self::Admin(error) => error.side(),
             Self::Request { error, .. } => error.side(),
             Self::Status(_) => Side::Service,
-            Self::Client(_)
+            Self::Bench(_)
+            | Self::Client(_)
             | Self::Config(_)
             | Self::DataDir(_)
             | Self::File { .. }
@@ -132,6 +138,7 @@ impl CommandError {
             Self::Status(_) => EXIT_STATUS,
             Self::Usage(_) => EXIT_USAGE,
             Self::Admin(_)
+            | Self::Bench(_)
             | Self::Client(_)
             | Self::Config(_)
             | Self::DataDir(_)

@@ -2,10 +2,12 @@
 
 mod admin;
 mod args;
+mod bench;
 mod config;
 mod data_dir;
 mod device;
 mod error;
+mod limits;
 mod listen;
 mod logs;
 mod output;
@@ -48,6 +50,7 @@ fn run(cli: &Cli, output: Output) -> Result<(), CommandError> {
         logs::start(cli.global.log.as_deref().unwrap_or(QUIET_LOG), format);
     }
     match &cli.command {
+        Command::Bench(args) => block_on(bench::run(args, output)),
         Command::Config(command) => config::run(command, output),
         Command::Listen(args) => block_on(listen::run(args, &data, output)),
         Command::Push(args) => block_on(push::run(args, &data, output)),

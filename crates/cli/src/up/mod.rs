@@ -20,6 +20,7 @@ use self::stops::Stops;
 use crate::args::{Global, UpArgs};
 use crate::data_dir::{AccessPoint, ClientFile, DEVICE_KEY, DataDir, DataDirError, Lock, TICKET};
 use crate::error::CommandError;
+use crate::limits;
 use crate::logs;
 use crate::output::Output;
 
@@ -34,6 +35,8 @@ pub(crate) async fn run(args: &UpArgs, global: &Global, output: Output) -> Resul
     overlay.check(&config)?;
     logs::start(&config.log.filter, if output.is_json() { LogFormat::Json } else { config.log.format });
     let mut stops = Stops::new(args.config.is_none()).map_err(CommandError::Runtime)?;
+    let open_files = limits::raise_open_files();
+    tracing::debug!(open_files, "as many sockets may be open");
 
     let data = DataDir::new(Some(&config.gateway.data_dir));
     let lock = data.lock()?;

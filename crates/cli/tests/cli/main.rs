@@ -1,5 +1,6 @@
 //! The binary as its users meet it.
 
+mod bench;
 mod config;
 mod listen;
 mod push;

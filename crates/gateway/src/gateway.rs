@@ -108,8 +108,9 @@ pub(crate) struct Shared<B: Bus> {
     pub(crate) replay: Mutex<ReplayWindow>,
     pub(crate) tasks: TaskTracker,
     config: ArcSwap<Config>,
-    /// Links and HTTP connections.
+    /// Connections that speak HTTP, or nothing yet.
     connections: TaskTracker,
+    links: TaskTracker,
     pub(crate) reports: Reports,
     server_config: ArcSwap<ServerConfig>,
     stopped: AtomicBool,
@@ -207,11 +208,15 @@ impl<B: Bus> Gateway<B> {
         for entry in shared.registry.all() {
             entry.session().with(|server, _| server.drain(patience));
         }
-        shared.connections.close();
-        shared.exchanges.close();
         let tunnels = shared.front.tunnels();
-        tunnels.close();
-        let finished = async { tokio::join!(shared.connections.wait(), shared.exchanges.wait(), tunnels.wait()) };
+        for tracker in [&shared.connections, &shared.exchanges, &shared.links, tunnels] {
+            tracker.close();
+        }
+        let finished = async {
+            // A client keeps its link until it has another one. Where there is none to be had, waiting longer helps nobody.
+            let _ = timeout(LEAVE_TIMEOUT, shared.links.wait()).await;
+            tokio::join!(shared.connections.wait(), shared.exchanges.wait(), tunnels.wait())
+        };
         if timeout(patience, finished).await.is_err() {
             warn!(links = shared.registry.attached_count(), "drain time is over, closing connections");
         }
@@ -226,7 +231,8 @@ impl<B: Bus> Gateway<B> {
         for entry in shared.registry.all() {
             entry.session().with(|server, _| server.stop());
         }
-        let _ = timeout(STOP_TIMEOUT, shared.connections.wait()).await;
+        let left = async { tokio::join!(shared.connections.wait(), shared.links.wait()) };
+        let _ = timeout(STOP_TIMEOUT, left).await;
         shared.registry.clear();
         shared.down.cancel();
         shared.tasks.close();
@@ -270,6 +276,7 @@ impl<B: Bus> Shared<B> {
                 tasks: TaskTracker::new(),
                 config: ArcSwap::new(config),
                 connections: TaskTracker::new(),
+                links: TaskTracker::new(),
                 reports,
                 server_config: ArcSwap::from_pointee(server_config),
                 stopped: AtomicBool::new(false),
@@ -317,7 +324,7 @@ impl<B: Bus> Shared<B> {
 
     /// Runs a link as one of those that a drain waits for. It must be admitted by `deadline`.
     pub(crate) fn spawn_link(self: &Arc<Self>, carrier: Box<dyn ropeway_net::carrier::Carrier>, deadline: Time) {
-        self.connections.spawn(link::serve(Arc::clone(self), carrier, deadline));
+        self.links.spawn(link::serve(Arc::clone(self), carrier, deadline));
     }
 
     /// Runs a request of a link as one of those that a drain waits for.
@@ -382,6 +389,10 @@ const NONCES_MAX: usize = 500_000;
 
 /// Topics of one session, as many as HELLO may carry.
 const TOPICS_MAX: usize = 100;
+
+/// Time that clients get to open a link elsewhere while they still hear from this gateway: a race (one round trip and a few
+/// staggers of 250 ms), and the handshake of the link.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time for the goodbyes after the drain.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);

@@ -116,7 +116,9 @@ impl Reconnect {
             LostReason::Closed | LostReason::Drained => self.config.spread,
             LostReason::Network | LostReason::RaceLost | LostReason::Silent => self.config.base,
         };
-        self.window = self.window.saturating_mul(2).max(least).min(self.config.max);
+        // What a hurried client tried in vain says little of how long the loss lasts: its window grows once it hurries no more.
+        let grown = if self.is_hurried(now) { Duration::ZERO } else { self.window.saturating_mul(2) };
+        self.window = grown.max(least).min(self.config.max);
         let soonest = self.after_wait(now);
         self.next = Some(self.next.map_or(soonest, |next| next.min(soonest)));
         self.handle_timeout(now);

@@ -238,3 +238,21 @@ fn connects_until(reconnect: &mut Reconnect, mut now: Time, end: Time) -> Vec<Ti
 fn at(milliseconds: u64) -> Time {
     Time::from_origin(Duration::from_millis(milliseconds))
 }
+
+#[test]
+fn what_a_waiting_request_tried_in_vain_does_not_lengthen_the_wait_after_it() {
+    for seed in 0..100 {
+        let mut reconnect = started(seed);
+        reconnect.handle_waiting(true, Time::ZERO);
+        let mut now = Time::ZERO;
+        while now < at(31) {
+            reconnect.handle_lost(now, LostReason::RaceLost);
+            now = reconnect.poll_timeout().unwrap_or(now) + Duration::from_millis(1);
+            reconnect.handle_timeout(now);
+            reconnect.poll_output();
+        }
+        reconnect.handle_lost(now, LostReason::RaceLost);
+        let due = reconnect.poll_timeout().unwrap_or(now);
+        assert!(due.since(now) <= ReconnectConfig::default().base * 4, "seed {seed}: {:?}", due.since(now));
+    }
+}

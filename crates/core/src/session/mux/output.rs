@@ -25,6 +25,10 @@ impl Mux {
             let channel = self.link.as_mut()?.heads.pop_front()?;
             let Some(exchange) = self.channels.get_mut(&channel) else { continue };
             exchange.sending.queued = false;
+            if exchange.sending.fin_sent {
+                // A RESET that found its head still waiting here stands twice in the queue.
+                continue;
+            }
             if let Some(Fin::Reset(code, detail)) = exchange.sending.fin.clone() {
                 exchange.sending.fin_sent = true;
                 self.send_reset(channel, code, &detail);

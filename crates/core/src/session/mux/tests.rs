@@ -565,3 +565,18 @@ fn a_generous_peer_does_not_make_this_end_queue_more() {
     assert_eq!(most, 1000);
     assert!(channels.iter().all(|channel| pair.answers[channel].ended), "neither starves the other");
 }
+
+#[test]
+fn an_answer_that_is_reset_before_its_head_went_is_counted_once() {
+    let mut pair = Pair::new(MuxConfig::default());
+    pair.echo = false;
+    pair.connect(false);
+    let channel = pair.send(Method::GET, b"");
+    pair.settle();
+    pair.server.mux().respond(channel, ResponseHead { status: StatusCode::OK, headers: HeaderMap::new() }, false);
+    pair.server.mux().reset(channel, ResetCode::UpstreamCut, "cut");
+    pair.server.mux().reset(channel, ResetCode::UpstreamCut, "cut again");
+    pair.settle();
+    assert_eq!(pair.server.mux().running(), 0);
+    assert!(matches!(pair.answers[&channel].closed, Some(Closed::Reset { code: ResetCode::UpstreamCut, .. })));
+}

@@ -29,7 +29,9 @@ impl Mux {
                 // A RESET that found its head still waiting here stands twice in the queue.
                 continue;
             }
-            if let Some(Fin::Reset(code, detail)) = exchange.sending.fin.clone() {
+            // A head that waits goes first: the peer learns that an answer began and was cut.
+            let head_waits = exchange.sending.head.is_some() && !exchange.sending.head_sent;
+            if let Some(Fin::Reset(code, detail)) = exchange.sending.fin.clone().filter(|_| !head_waits) {
                 exchange.sending.fin_sent = true;
                 self.send_reset(channel, code, &detail);
                 self.half_sent(channel, now);

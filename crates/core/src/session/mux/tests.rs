@@ -579,4 +579,5 @@ fn an_answer_that_is_reset_before_its_head_went_is_counted_once() {
     pair.settle();
     assert_eq!(pair.server.mux().running(), 0);
     assert!(matches!(pair.answers[&channel].closed, Some(Closed::Reset { code: ResetCode::UpstreamCut, .. })));
+    assert_eq!(pair.answers[&channel].status, Some(StatusCode::OK), "the answer had begun");
 }

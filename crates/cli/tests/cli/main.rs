@@ -2,7 +2,9 @@
 
 mod bench;
 mod config;
+mod endurance;
 mod listen;
+mod peers;
 mod push;
 mod request;
 mod support;

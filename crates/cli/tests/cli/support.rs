@@ -311,3 +311,43 @@ fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
 
 /// Longest wait for anything; a busy machine builds and tests several crates at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `up` left for the other commands.
+pub(crate) struct ClientFile {
+    folder: PathBuf,
+    values: Value,
+}
+
+impl ClientFile {
+    pub(crate) fn of(place: &Place) -> Self {
+        let values = serde_json::from_str(&place.read("ropeway-data/client.json")).expect("an object");
+        Self { folder: place.path("ropeway-data"), values }
+    }
+
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.values[key].as_str().unwrap_or_else(|| panic!("no {key} in {}", self.values))
+    }
+
+    pub(crate) fn path(&self, key: &str) -> PathBuf {
+        self.folder.join(self.text(key))
+    }
+
+    fn read(&self, key: &str) -> String {
+        fs::read_to_string(self.path(key)).expect("readable")
+    }
+
+    /// Makes a client, as the development device.
+    pub(crate) fn client(&self) -> ropeway::Builder {
+        let pem = self.read("device_key");
+        let encoded: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+        let der = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, encoded).expect("base64");
+        ropeway::Client::builder()
+            .gateway(self.text("gateway"))
+            .trust(self.read("ca"))
+            .app(self.text("app"))
+            .ticket(self.read("ticket").trim())
+            // PKCS #8 ends with the seed (RFC 8410 section 7).
+            .device_key(*der.last_chunk::<32>().expect("a key"))
+            .access_point(self.values["access_points"][0]["address"].as_str().expect("an address"))
+    }
+}

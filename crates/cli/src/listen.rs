@@ -12,9 +12,12 @@ use crate::data_dir::DataDir;
 use crate::device;
 use crate::error::CommandError;
 use crate::output::Output;
+use crate::stops::Stops;
 
 /// Runs the command until it is interrupted, or has printed as many messages as were asked for.
 pub(crate) async fn run(args: &ListenArgs, data: &DataDir, output: Output) -> Result<(), CommandError> {
+    // Before anything is written: whoever reads that may send a signal at once.
+    let mut stops = Stops::new(true).map_err(CommandError::Runtime)?;
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
     let (mut builder, _) = device::builder(&args.device, data)?;
     for topic in &args.topics {
@@ -42,7 +45,7 @@ pub(crate) async fn run(args: &ListenArgs, data: &DataDir, output: Output) -> Re
                 Some(_) => Ok(()),
                 None => break Ok(()),
             },
-            _ = tokio::signal::ctrl_c() => break Ok(()),
+            _ = stops.next() => break Ok(()),
         };
         if written.is_err() {
             break written;

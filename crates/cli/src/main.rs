@@ -13,6 +13,7 @@ mod logs;
 mod output;
 mod push;
 mod request;
+mod stops;
 mod ticket;
 mod up;
 

@@ -2,7 +2,6 @@
 
 mod announce;
 mod overlay;
-mod stops;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,13 +15,13 @@ use tokio::sync::watch;
 
 use self::announce::{Announcement, reachable};
 use self::overlay::Overlay;
-use self::stops::Stops;
 use crate::args::{Global, UpArgs};
 use crate::data_dir::{AccessPoint, ClientFile, DEVICE_KEY, DataDir, DataDirError, Lock, TICKET};
 use crate::error::CommandError;
 use crate::limits;
 use crate::logs;
 use crate::output::Output;
+use crate::stops::Stops;
 
 /// Runs the command until a signal ends it.
 pub(crate) async fn run(args: &UpArgs, global: &Global, output: Output) -> Result<(), CommandError> {

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Waits for the signals that end the process.
 #[derive(Debug)]
-pub(super) struct Stops {
+pub(crate) struct Stops {
     interrupt: Signal,
     terminate: Signal,
     hangup: Option<Signal>,
@@ -15,7 +15,7 @@ pub(super) struct Stops {
 
 impl Stops {
     /// Takes over SIGINT and SIGTERM, and SIGHUP where it does not mean a reload: the terminal is gone then.
-    pub(super) fn new(with_hangup: bool) -> io::Result<Self> {
+    pub(crate) fn new(with_hangup: bool) -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -24,7 +24,7 @@ impl Stops {
     }
 
     /// Waits for the next one and gives its name.
-    pub(super) async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self) -> &'static str {
         let hangup = async {
             match &mut self.hangup {
                 Some(signal) => signal.recv().await,

@@ -3,15 +3,18 @@
 mod announce;
 mod overlay;
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ropeway_cluster::{LocalBus, LocalBusConfig};
 use ropeway_core::CarrierKind;
 use ropeway_gateway::config::{Config, LogFormat, Watcher};
+use ropeway_gateway::tickets::TicketIssuer;
 use ropeway_gateway::{Addresses, Gateway};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::{Instant, interval_at};
 
 use self::announce::{Announcement, reachable};
 use self::overlay::Overlay;
@@ -55,7 +58,7 @@ pub(crate) async fn run(args: &UpArgs, global: &Global, output: Output) -> Resul
 
     let signal = tokio::select! {
         signal = stops.next() => signal,
-        never = house.follow(&gateway, watcher.as_ref().map(Watcher::subscribe)) => match never {},
+        never = house.follow(&gateway, config.clone(), watcher.as_ref().map(Watcher::subscribe)) => match never {},
     };
     drop(watcher);
     let patience = config.gateway.drain_timeout;
@@ -121,15 +124,13 @@ impl House {
                 AccessPoint { address: tcp, carriers: vec![CarrierKind::Tls, CarrierKind::Ws] },
             ]
         };
-        let is_ours = config.tickets.keys.len() == 1
-            && self.data.issuer().is_ok_and(|issuer| config.tickets.keys.iter().any(|key| key.kid == issuer.kid()));
         let client = ClientFile {
             gateway: config.gateway.name.clone(),
             access_points,
             ca: config.tls.cert.is_none().then(|| self.data.ca_path()),
             app: app(config).to_owned(),
             device_key: self.data.root().join(DEVICE_KEY),
-            ticket: is_ours.then(|| self.data.root().join(TICKET)),
+            ticket: self.issuer_of(config).map(|_| self.data.root().join(TICKET)),
             admin: reachable(addresses.admin),
             admin_token: config.admin_token_path(),
             hosts: config.routes.iter().map(|route| route.host.clone()).collect(),
@@ -137,32 +138,54 @@ impl House {
         self.data.leave_client(&self.lock, &client)
     }
 
-    /// Takes every new configuration: a certificate for its hosts, then its routes and tickets.
+    /// Takes every new configuration, and once a day looks for what has to be renewed.
     async fn follow(
         &self,
         gateway: &Gateway<LocalBus>,
-        configs: Option<watch::Receiver<Arc<Config>>>,
+        running: Config,
+        mut configs: Option<watch::Receiver<Arc<Config>>>,
     ) -> std::convert::Infallible {
-        if let Some(mut configs) = configs {
-            while configs.changed().await.is_ok() {
-                let config = Arc::clone(&configs.borrow_and_update());
-                self.take(gateway, config);
+        let mut config = Arc::new(running);
+        let mut renewal = interval_at(Instant::now() + RENEWAL, RENEWAL);
+        loop {
+            let changed = async {
+                let Some(configs) = &mut configs else { return pending().await };
+                match configs.changed().await {
+                    Ok(()) => Arc::clone(&configs.borrow_and_update()),
+                    Err(_) => pending().await,
+                }
+            };
+            tokio::select! {
+                new = changed => config = new,
+                _ = renewal.tick() => {}
             }
+            self.take(gateway, &config);
         }
-        std::future::pending().await
     }
 
-    fn take(&self, gateway: &Gateway<LocalBus>, config: Arc<Config>) {
-        if let Err(error) = self.certify(&config) {
+    /// Renews certificate and ticket where they need it, then gives the gateway the routes and tickets.
+    fn take(&self, gateway: &Gateway<LocalBus>, config: &Arc<Config>) {
+        if let Err(error) = self.certify(config) {
             tracing::warn!(%error, "no certificate for the new hosts; web clients will refuse them");
         }
-        if let Err(error) = gateway.reload(Arc::clone(&config)) {
+        if let Err(error) = gateway.reload(Arc::clone(config)) {
             tracing::warn!(%error, "configuration not taken; the old one stays");
             return;
         }
-        if let Err(error) = self.leave_client(&config, gateway.addresses()) {
+        if let Some(issuer) = self.issuer_of(config)
+            && let Err(error) = self.data.development_ticket(&self.lock, &issuer, app(config), SystemTime::now())
+        {
+            tracing::warn!(%error, "development ticket is not renewed");
+        }
+        if let Err(error) = self.leave_client(config, gateway.addresses()) {
             tracing::warn!(%error, "other commands do not learn of the new hosts");
         }
+    }
+
+    /// Gives the development issuer, where its tickets are the ones that are taken.
+    fn issuer_of(&self, config: &Config) -> Option<TicketIssuer> {
+        let [key] = &config.tickets.keys[..] else { return None };
+        self.data.issuer().ok().filter(|issuer| issuer.kid() == key.kid)
     }
 }
 
@@ -177,3 +200,6 @@ fn bus_config(config: &Config) -> LocalBusConfig {
         ..LocalBusConfig::default()
     }
 }
+
+/// Time between two looks for a certificate or ticket to renew: a day; both are renewed weeks before their end.
+const RENEWAL: Duration = Duration::from_hours(24);

@@ -220,11 +220,16 @@ impl<C: Driven> End<C> {
             if !dry {
                 cx.waker().wake_by_ref();
             }
-            self.poll_send(cx);
-            let finished = done(self);
-            // What `done` wants to say as well.
-            self.poll_send(cx);
-            if (finished && self.flushed) || self.ended.is_some() { Poll::Ready(()) } else { Poll::Pending }
+            loop {
+                self.poll_send(cx);
+                let finished = done(self) && self.output.is_empty() && self.flushed;
+                if finished || self.ended.is_some() {
+                    return Poll::Ready(());
+                }
+                if self.output.is_empty() || !self.flushed {
+                    return Poll::Pending;
+                }
+            }
         });
         within(moving).await;
     }
@@ -301,7 +306,10 @@ pub(crate) fn frame(kind: Kind, channel: u64, payload: impl Into<Bytes>, end: bo
 
 /// Bytes that do not repeat at any power of two.
 pub(crate) fn pattern(seed: usize, count: usize) -> Bytes {
-    (0..count).map(|at| u8::try_from((seed + at) % 251).unwrap()).collect()
+    let period: Vec<u8> = (0..251).map(|at| u8::try_from((seed + at) % 251).unwrap()).collect();
+    let mut bytes = period.repeat(count / 251 + 1);
+    bytes.truncate(count);
+    bytes.into()
 }
 
 pub(crate) const NAME: &str = "gateway.test";

@@ -5,22 +5,21 @@
 """
 
 import argparse
+import asyncio
 import base64
 import json
 import secrets
-import socket
 import ssl
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from decoder import ENUMS, KINDS, MESSAGES, frames, message
 from fields import Blocks
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 END = 1
 NUMBERS = {kind: number for number, kind in KINDS.items()}
@@ -92,6 +91,40 @@ def read_device_key(path):
     return Ed25519PrivateKey.from_private_bytes(data)
 
 
+class Socket:
+    """A WebSocket with calls that wait, on one thread.
+
+    The library's own client of that kind reads and writes a TLS connection from two threads at once, which Python's
+    `ssl` does not allow: now and then, a first message that meets a session ticket is never sent.
+    """
+
+    def __init__(self, uri, **options):
+        self.runner = asyncio.Runner()
+
+        async def open_socket():
+            return await connect(uri, **options)
+
+        try:
+            self.socket = self.runner.run(open_socket())
+        except BaseException:
+            self.runner.close()
+            raise
+        self.subprotocol = self.socket.subprotocol
+
+    def send(self, data):
+        self.runner.run(self.socket.send(data))
+
+    def recv(self, timeout_s):
+        async def receive():
+            return await asyncio.wait_for(self.socket.recv(), timeout_s)
+
+        return self.runner.run(receive())
+
+    def close(self):
+        self.runner.run(self.socket.close())
+        self.runner.close()
+
+
 class Link:
     """One link. What it learns for the next one is in `state`: the cookie and the number of the last push shown."""
 
@@ -103,11 +136,12 @@ class Link:
         trust = ssl.create_default_context(cafile=ca)
         uri = target._replace(netloc=f"{name}:{target.port}").geturl()
         options = {"subprotocols": ["ropeway.v1"], "compression": None, "max_size": 1 << 18}
-        with ExitStack() as stack:
-            sock = socket.create_connection((target.hostname, target.port), timeout_s)
-            self.socket = stack.enter_context(connect(uri, sock=sock, ssl=trust, server_hostname=name, **options))
+        self.socket = Socket(uri, host=target.hostname, port=target.port, ssl=trust, server_hostname=name, **options)
+        try:
             self.greet(name, ticket, key, topics, device)
-            self.stack = stack.pop_all()
+        except BaseException:
+            self.socket.close()
+            raise
 
     def greet(self, name, ticket, key, topics, device):
         if self.socket.subprotocol != "ropeway.v1":
@@ -235,7 +269,7 @@ class Link:
             self.socket.send(write_frame("ACK", write_message("Ack", push_sequence=self.state["push_sequence"])))
 
     def close(self):
-        self.stack.close()
+        self.socket.close()
 
     def __enter__(self):
         return self

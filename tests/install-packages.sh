@@ -6,9 +6,14 @@ missing=()
 want() { # COMMAND PACKAGE
     PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null || missing+=("$2")
 }
+want conntrack conntrack
 want curl curl
+want dnsmasq dnsmasq-base
 want h2load nghttp2-client
+want ip iproute2
+want nft nftables
 want nginx nginx-light
+want ping iputils-ping
 want python3 python3
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 [ ${#missing[@]} -gt 0 ] || exit 0

@@ -3,11 +3,14 @@
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 VENV := $(abspath $(or $(ROPEWAY_VENV),$(TARGET_DIR)/venv))
 export ROPEWAY_TEST_PYTHON := $(VENV)/bin/python
+# What the comparison runs Ropeway against, and the program that runs it.
+export LAB_PEERS := $(abspath $(or $(LAB_PEERS),$(TARGET_DIR)/lab-peers))
+export LAB_PROGRAM := $(abspath $(TARGET_DIR)/debug/ropeway-lab)
 # A lock file that would move fails in CI and is brought up to date elsewhere.
 LOCKED := $(if $(CI),--locked)
 
 .NOTPARALLEL:
-.PHONY: check fmt clippy packages deps test fuzz doc tidy
+.PHONY: check fmt clippy packages deps peers test fuzz doc tidy
 .DEFAULT_GOAL := check
 
 check: fmt clippy test fuzz doc tidy
@@ -29,9 +32,13 @@ $(VENV)/ready: tests/requirements.txt | packages
 	$(ROPEWAY_TEST_PYTHON) -m pip install --quiet --requirement tests/requirements.txt
 	touch $@
 
-test: deps
+peers: packages
+	@lab/peers/install $(LAB_PEERS)
+
+test: deps peers
 	cargo test $(LOCKED) --workspace --all-features --exclude ropeway-tidy
 	$(ROPEWAY_TEST_PYTHON) -m pytest -p no:cacheprovider tests/protocol
+	$(LAB_PEERS)/python/bin/python -m pytest -p no:cacheprovider lab/peers/tests
 
 # Each target for so many seconds; another seed each time, which is printed.
 FUZZ_SECONDS := 10

@@ -4,6 +4,8 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::peer::Inside;
+
 /// Puts any program behind an emulated mobile network.
 #[derive(Debug, Parser)]
 #[command(name = "ropeway-lab", version, after_help = EXIT_CODES)]
@@ -35,6 +37,12 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// List the scenarios and their variants
     List,
+    /// Answer requests of a comparison, as the adapters of lab/peers do
+    #[command(hide = true)]
+    Peer {
+        /// Which peer
+        peer: Inside,
+    },
     /// Run a program in a lab, and print what the network did beside what the program took
     Run(RunArgs),
     /// Change the network of a lab that is running

@@ -23,6 +23,7 @@ pub mod catalogue;
 mod commands;
 mod error;
 mod output;
+mod peer;
 
 use crate::{
     args::{Cli, Command},
@@ -50,6 +51,7 @@ pub fn main() -> ExitCode {
 fn run(cli: &Cli, output: Output) -> Result<ExitCode, CommandError> {
     match &cli.command {
         Command::List => commands::list::run(&cli.global, output),
+        Command::Peer { peer } => peer::run(*peer),
         Command::Run(args) => commands::run::run(args, &cli.global, output),
         Command::Set(args) => commands::set::run(args, output),
         Command::Shell(args) => commands::shell::run(args, &cli.global, output),

@@ -8,8 +8,11 @@ pub mod carrier;
 pub mod connect;
 pub mod fault;
 pub mod heartbeat;
+mod random;
 pub mod request;
 pub mod session;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod time;
 pub mod wire;
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg32;
 
-use super::within;
-use crate::Time;
+use crate::{Time, random::within};
 
 /// The policy of reconnecting.
 ///

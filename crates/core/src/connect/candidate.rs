@@ -6,8 +6,8 @@ use rand_core::SeedableRng;
 use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
 
-use super::{Records, below};
-use crate::{CarrierKind, Time};
+use super::Records;
+use crate::{CarrierKind, Time, random::below};
 
 /// One way to open a link: an access point's address and the carrier to speak there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

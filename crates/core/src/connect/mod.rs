@@ -34,11 +34,6 @@
 //! assert_eq!(records.learned_carrier(now), Some(CarrierKind::Tls));
 //! ```
 
-use std::time::Duration;
-
-use rand_core::Rng;
-use rand_pcg::Pcg32;
-
 pub mod backoff;
 pub mod candidate;
 pub mod establish;
@@ -54,15 +49,3 @@ pub use race::{
 };
 pub use record::{Record, Records, Score};
 pub use refusal::{Means, Remedy, remedy};
-
-/// Draws a number below `end`, which must not be zero, evenly.
-fn below(rng: &mut Pcg32, end: u64) -> u64 {
-    let product = u128::from(rng.next_u64()) * u128::from(end);
-    u64::try_from(product >> 64).expect("the upper half of a product of two 64-bit numbers fits 64 bits")
-}
-
-/// Draws a duration from zero to `window`, evenly.
-fn within(rng: &mut Pcg32, window: Duration) -> Duration {
-    let nanos = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX - 1);
-    Duration::from_nanos(below(rng, nanos.saturating_add(1)))
-}

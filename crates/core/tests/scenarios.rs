@@ -1,5 +1,6 @@
 //! Every scenario of the project, as a file that reads and says what its numbers rest on.
 #![cfg(feature = "sim")]
+#![expect(clippy::unwrap_used, reason = "all of it is a test: a failure is a panic with its place")]
 
 use std::{collections::BTreeMap, fs, path::Path};
 

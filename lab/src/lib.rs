@@ -22,8 +22,10 @@ mod args;
 pub mod catalogue;
 mod commands;
 mod error;
+mod os;
 mod output;
 mod peer;
+mod topology;
 
 use crate::{
     args::{Cli, Command},

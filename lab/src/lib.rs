@@ -21,6 +21,7 @@ use clap::Parser;
 mod args;
 pub mod catalogue;
 mod commands;
+mod emulator;
 mod error;
 mod os;
 mod output;

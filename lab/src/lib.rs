@@ -26,6 +26,7 @@ mod error;
 mod os;
 mod output;
 mod peer;
+mod servers;
 mod topology;
 
 use crate::{

@@ -23,6 +23,7 @@ pub mod catalogue;
 mod commands;
 mod emulator;
 mod error;
+mod faults;
 mod os;
 mod output;
 mod peer;

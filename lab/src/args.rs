@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -24,6 +24,9 @@ pub(crate) struct Global {
     /// Folder of the scenarios [default: ./scenarios, else the one the lab was built beside]
     #[arg(long, global = true, env = "ROPEWAY_SCENARIOS", value_name = "DIR", hide_env_values = true)]
     pub(crate) scenarios: Option<PathBuf>,
+    /// Folder of recorded traces, which some variants play
+    #[arg(long, global = true, env = "ROPEWAY_TRACES", value_name = "DIR", default_value = TRACES)]
+    pub(crate) traces: PathBuf,
     /// Write JSON objects, one a line, in place of prose; errors too
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -35,6 +38,8 @@ pub(crate) struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Measure how accurate the lab is on this machine
+    Accuracy(AccuracyArgs),
     /// List the scenarios and their variants
     List,
     /// Answer requests of a comparison, as the adapters of lab/peers do
@@ -49,6 +54,14 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Open a shell in a lab
     Shell(ShellArgs),
+}
+
+/// How to measure.
+#[derive(Args, Debug)]
+pub(crate) struct AccuracyArgs {
+    /// How many packets are sent for each line; 1 takes half a minute, 4 two minutes
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) effort: u32,
 }
 
 /// Which network to build.
@@ -68,6 +81,12 @@ pub(crate) struct RunArgs {
     /// Which network.
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
+    /// Second of the scenario at which the program starts, such as 2.5 for half a second before elevator's outage
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    pub(crate) at: Duration,
+    /// File to write the report to, as JSON [default: people's words, or JSON with --json, to standard error]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// The program and its arguments, after "--"
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -91,6 +110,18 @@ pub(crate) struct ShellArgs {
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
 }
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| "not a number".to_owned())?;
+    let time = Duration::try_from_secs_f64(seconds).map_err(|_| "not a time".to_owned())?;
+    if time > START_MAX { Err(format!("more than {} s", START_MAX.as_secs())) } else { Ok(time) }
+}
+
+/// Latest start of a program; the longest scenario lasts an hour until it repeats.
+const START_MAX: Duration = Duration::from_secs(3600);
+
+/// Where recorded traces are looked for; the project carries none.
+const TRACES: &str = "../shared/data/traces";
 
 /// The text below the help.
 const EXIT_CODES: &str = "\

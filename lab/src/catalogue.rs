@@ -5,10 +5,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ropeway_core::sim::{Scenario, scenario::ScenarioError};
+use serde::Serialize;
+
 /// A folder of scenario files.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     folder: PathBuf,
+}
+
+/// A scenario as `list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Name of the variant, if it is one.
+    pub variant: Option<String>,
+    /// What it is, in a line.
+    pub summary: String,
+    /// What its numbers rest on.
+    pub basis: String,
+    /// Where they come from.
+    pub source: String,
+    /// By how much its times are shorter than the real ones.
+    pub scaled: Option<u32>,
 }
 
 /// Why a scenario cannot be read.
@@ -31,6 +51,9 @@ pub enum CatalogueError {
         /// What the system says.
         source: io::Error,
     },
+    /// The file has a mistake.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
     /// There is no scenario of this name.
     #[error("no scenario `{name}`{}; `ropeway-lab list` shows all", nearest.as_ref().map(|name| format!(", did you mean `{name}`?")).unwrap_or_default())]
     Unknown {
@@ -77,6 +100,48 @@ impl Catalogue {
         }
         names.sort();
         Ok(names)
+    }
+
+    /// Reads a scenario, or of a file `NAME.toml` that is named by its path, that.
+    ///
+    /// A variant is named behind a colon.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of this name, or its file cannot be read or has a mistake.
+    pub fn scenario(&self, name: &str) -> Result<Scenario, CatalogueError> {
+        let (name, variant) = match name.rsplit_once(':') {
+            Some((name, variant)) => (name, Some(variant)),
+            None => (name, None),
+        };
+        let path = Path::new(name);
+        let text = match path.extension() {
+            Some(extension) if extension == "toml" => {
+                fs::read_to_string(path).map_err(|source| CatalogueError::Read { path: path.to_owned(), source })?
+            }
+            _ => self.text(name)?,
+        };
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or(name);
+        Ok(Scenario::parse(name, &text, variant)?)
+    }
+
+    /// Lists every scenario, each followed by its variants.
+    ///
+    /// # Errors
+    ///
+    /// When the folder or a file cannot be read, or a file has a mistake.
+    pub fn entries(&self) -> Result<Vec<Entry>, CatalogueError> {
+        let mut entries = Vec::new();
+        for name in self.names()? {
+            let text = self.text(&name)?;
+            let variants = Scenario::variants(&name, &text)?.into_iter().map(Some);
+            for variant in [None].into_iter().chain(variants) {
+                let scenario = Scenario::parse(&name, &text, variant.as_deref())?;
+                let Scenario { name, variant, summary, basis, source, scaled, .. } = scenario;
+                entries.push(Entry { scenario: name, variant, summary, basis, source, scaled });
+            }
+        }
+        Ok(entries)
     }
 
     /// Gives the file of a scenario, whether or not it exists.

@@ -18,17 +18,32 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+pub mod accuracy;
 mod args;
 pub mod catalogue;
 mod commands;
 mod emulator;
 mod error;
 mod faults;
+pub mod lab;
+mod live;
 mod os;
 mod output;
 mod peer;
+mod program;
+pub mod report;
 mod servers;
 mod topology;
+
+pub use crate::{
+    emulator::{DirectionReport, LatenessSummary, WireReport},
+    live::TraceFileError,
+    servers::{Authority, AuthorityError, ServersError},
+    topology::{
+        Place, Tool, ToolError, TopologyError,
+        plan::{LinkPlan, Plan, SitePlan},
+    },
+};
 
 use crate::{
     args::{Cli, Command},
@@ -55,6 +70,7 @@ pub fn main() -> ExitCode {
 
 fn run(cli: &Cli, output: Output) -> Result<ExitCode, CommandError> {
     match &cli.command {
+        Command::Accuracy(args) => commands::accuracy::run(args, output),
         Command::List => commands::list::run(&cli.global, output),
         Command::Peer { peer } => peer::run(*peer),
         Command::Run(args) => commands::run::run(args, &cli.global, output),

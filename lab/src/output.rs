@@ -26,6 +26,15 @@ impl Output {
         writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(CommandError::Output)
     }
 
+    /// Writes what was measured beside the output of a program, which has standard output for itself.
+    pub(crate) fn beside(self, text: &str, object: &Value) {
+        if self.json {
+            stderr(&object.to_string());
+        } else {
+            stderr(text);
+        }
+    }
+
     /// Writes why the command failed.
     pub(crate) fn error(self, error: &CommandError) {
         if matches!(error, CommandError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {

@@ -6,10 +6,18 @@ use serde_json::json;
 
 use crate::{args::Global, catalogue::Catalogue, error::CommandError, output::Output};
 
-/// Lists the scenarios.
+/// Lists the scenarios, each followed by its variants.
 pub(crate) fn run(global: &Global, output: Output) -> Result<ExitCode, CommandError> {
-    for name in Catalogue::find(global.scenarios.as_deref()).names()? {
-        output.result(&name, &json!({ "scenario": name }))?;
+    for entry in Catalogue::find(global.scenarios.as_deref()).entries()? {
+        let name = match &entry.variant {
+            Some(variant) => format!("  {}:{variant}", entry.scenario),
+            None => entry.scenario.clone(),
+        };
+        let scaled = entry.scaled.map(|scaled| format!(" (times 1:{scaled}, for CI)")).unwrap_or_default();
+        output.result(&format!("{name:<NAME_WIDTH$} {}{scaled}", entry.summary), &json!(entry))?;
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// Columns for the names.
+const NAME_WIDTH: usize = 30;

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod accuracy;
 pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod set;

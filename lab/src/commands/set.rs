@@ -2,10 +2,18 @@
 
 use std::process::ExitCode;
 
-use crate::{args::SetArgs, error::CommandError, output::Output};
+use serde_json::json;
 
-/// Asks the lab for the changes.
+use crate::{
+    args::SetArgs,
+    error::CommandError,
+    live::control::{Request, ask},
+    output::Output,
+};
+
+/// Asks the lab for the changes and says what it did.
 pub(crate) fn run(args: &SetArgs, output: Output) -> Result<ExitCode, CommandError> {
-    output.note(&format!("lab {:?}: {:?}", args.lab, args.changes));
-    Err(CommandError::Usage("no lab is running".to_owned()))
+    let (lab, done) = ask(args.lab, &Request { set: args.changes.clone() })?;
+    output.result(&done.join("\n"), &json!({ "lab": lab, "done": done }))?;
+    Ok(ExitCode::SUCCESS)
 }

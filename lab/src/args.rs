@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::peer::Inside;
+use crate::{compare::CompareArgs, peer::Inside};
 
 /// Puts any program behind an emulated mobile network.
 #[derive(Debug, Parser)]
@@ -23,7 +23,7 @@ pub(crate) struct Cli {
 pub(crate) struct Global {
     /// Folder of the scenarios [default: ./scenarios, else the one the lab was built beside]
     #[arg(long, global = true, env = "ROPEWAY_SCENARIOS", value_name = "DIR", hide_env_values = true)]
-    pub(crate) scenarios: Option<PathBuf>,
+    pub(crate) scenario_dir: Option<PathBuf>,
     /// Folder of recorded traces, which some variants play
     #[arg(long, global = true, env = "ROPEWAY_TRACES", value_name = "DIR", default_value = TRACES)]
     pub(crate) traces: PathBuf,
@@ -40,6 +40,8 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Measure how accurate the lab is on this machine
     Accuracy(AccuracyArgs),
+    /// Compare clients, Ropeway among them, in the same scenarios
+    Compare(CompareArgs),
     /// List the scenarios and their variants
     List,
     /// Answer requests of a comparison, as the adapters of lab/peers do

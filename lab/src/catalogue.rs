@@ -36,7 +36,7 @@ pub struct Entry {
 #[non_exhaustive]
 pub enum CatalogueError {
     /// The folder of scenarios cannot be read.
-    #[error("no scenarios in {}: {source}; name their folder with --scenarios", folder.display())]
+    #[error("no scenarios in {}: {source}; name their folder with --scenario-dir", folder.display())]
     Folder {
         /// The folder.
         folder: PathBuf,
@@ -198,6 +198,6 @@ mod tests {
     #[test]
     fn a_folder_that_is_not_there_is_named_with_the_option() {
         let error = Catalogue::new(PathBuf::from("/nowhere")).names().expect_err("no folder").to_string();
-        assert!(error.contains("/nowhere") && error.contains("--scenarios"), "{error}");
+        assert!(error.contains("/nowhere") && error.contains("--scenario-dir"), "{error}");
     }
 }

@@ -3,7 +3,8 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    accuracy::AccuracyError, catalogue::CatalogueError, lab::LabError, live::control::ControlError, program::RunError,
+    accuracy::AccuracyError, catalogue::CatalogueError, compare::CompareError, lab::LabError,
+    live::control::ControlError, program::RunError,
 };
 
 /// Why a command failed.
@@ -16,6 +17,9 @@ pub(crate) enum CommandError {
     /// The scenario cannot be found.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+    /// The comparison cannot be made.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
     /// A running lab cannot be asked, or refuses.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -47,6 +51,7 @@ impl CommandError {
         match self {
             Self::Accuracy(_) => "accuracy",
             Self::Catalogue(_) => "scenario",
+            Self::Compare(_) => "compare",
             Self::Control(_) => "control",
             Self::Lab(_) => "lab",
             Self::Output(_) => "output",
@@ -62,6 +67,9 @@ impl CommandError {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_BROKEN_PIPE,
             Self::Lab(LabError::Program { .. }) => EXIT_NOT_FOUND,
             Self::Accuracy(_) | Self::Lab(_) => EXIT_NO_LAB,
+            Self::Compare(CompareError::Choose(_)) => EXIT_USAGE,
+            Self::Compare(CompareError::Report(_)) => EXIT_FAILED,
+            Self::Compare(_) => EXIT_NO_LAB,
             Self::Control(_) | Self::Output(_) | Self::Report { .. } => EXIT_FAILED,
             Self::Program(RunError::Start(_)) => EXIT_NOT_STARTED,
             Self::Program(RunError::Stopped(_)) => EXIT_NO_LAB,

@@ -22,6 +22,7 @@ pub mod accuracy;
 mod args;
 pub mod catalogue;
 mod commands;
+mod compare;
 mod emulator;
 mod error;
 mod faults;
@@ -32,6 +33,7 @@ mod output;
 mod peer;
 mod program;
 pub mod report;
+pub mod results;
 mod servers;
 mod topology;
 
@@ -71,6 +73,7 @@ pub fn main() -> ExitCode {
 fn run(cli: &Cli, output: Output) -> Result<ExitCode, CommandError> {
     match &cli.command {
         Command::Accuracy(args) => commands::accuracy::run(args, output),
+        Command::Compare(args) => commands::compare::run(args, &cli.global, output),
         Command::List => commands::list::run(&cli.global, output),
         Command::Peer { peer } => peer::run(*peer),
         Command::Run(args) => commands::run::run(args, &cli.global, output),

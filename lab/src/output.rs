@@ -19,6 +19,11 @@ impl Output {
         Self { json, quiet }
     }
 
+    /// Says whether people look on, and want to.
+    pub(crate) fn is_for_people(self) -> bool {
+        !self.json && !self.quiet
+    }
+
     /// Writes a result: the text for people, or the object for programs.
     pub(crate) fn result(self, text: &str, object: &Value) -> Result<(), CommandError> {
         let line = if self.json { object.to_string() } else { text.to_owned() };
@@ -50,7 +55,7 @@ impl Output {
 
     /// Writes a line that only people care for.
     pub(crate) fn note(self, text: &str) {
-        if !self.json && !self.quiet {
+        if self.is_for_people() {
             stderr(text);
         }
     }

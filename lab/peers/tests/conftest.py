@@ -2,11 +2,9 @@
 
 import datetime
 import json
-import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 HERE = Path(__file__).resolve().parent.parent
-START_TIMEOUT_S = 20
 
 
 @dataclass
@@ -44,17 +41,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     tls = ["--cert", str(cert), "--key", str(key)]
     front = ["--bind", f"127.0.0.1:{port}", "--bind", f"[::1]:{port}", "--upstream", f"http://127.0.0.1:{back}"]
     processes = [
-        subprocess.Popen([sys.executable, str(HERE / "origin.py"), "--bind", f"127.0.0.1:{back}", "--log", str(log)]),
-        subprocess.Popen([sys.executable, str(HERE / "front.py"), *front, *tls]),
+        start("origin.py", "--bind", f"127.0.0.1:{back}", "--log", str(log)),
+        start("front.py", *front, *tls),
     ]
     try:
-        wait_for(back, processes[0])
-        wait_for(port, processes[1])
+        for process in processes:
+            assert process.stdout.readline() == "listening\n"
         yield Server(f"https://localhost:{port}", ca, log)
     finally:
         for process in processes:
             process.terminate()
             process.wait()
+
+
+def start(program: str, *args: str) -> subprocess.Popen:
+    """Starts one of the servers, which writes a line once it listens."""
+    return subprocess.Popen([sys.executable, str(HERE / program), *args], stdout=subprocess.PIPE, text=True)
 
 
 def free_port() -> int:
@@ -67,17 +69,6 @@ def free_port() -> int:
             except OSError:
                 continue
             return tcp.getsockname()[1]
-
-
-def wait_for(port: int, process: subprocess.Popen) -> None:
-    """Waits until something listens."""
-    end = time.monotonic() + START_TIMEOUT_S
-    while process.poll() is None and time.monotonic() < end:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        os.sched_yield()
-    raise RuntimeError(f"nothing listens on port {port}")
 
 
 def certificates(folder: Path) -> tuple[Path, Path, Path]:

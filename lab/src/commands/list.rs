@@ -8,7 +8,7 @@ use crate::{args::Global, catalogue::Catalogue, error::CommandError, output::Out
 
 /// Lists the scenarios, each followed by its variants.
 pub(crate) fn run(global: &Global, output: Output) -> Result<ExitCode, CommandError> {
-    for entry in Catalogue::find(global.scenarios.as_deref()).entries()? {
+    for entry in Catalogue::find(global.scenario_dir.as_deref()).entries()? {
         let name = match &entry.variant {
             Some(variant) => format!("  {}:{variant}", entry.scenario),
             None => entry.scenario.clone(),

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod accuracy;
+pub(crate) mod compare;
 pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod set;

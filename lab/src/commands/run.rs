@@ -40,7 +40,7 @@ pub(crate) fn run(args: &RunArgs, global: &Global, output: Output) -> Result<Exi
 
 /// Builds the lab that the command line asks for, and says what is in it.
 pub(super) fn start(args: &NetworkArgs, global: &Global, output: Output) -> Result<Lab, CommandError> {
-    let scenario = Catalogue::find(global.scenarios.as_deref()).scenario(&args.scenario)?;
+    let scenario = Catalogue::find(global.scenario_dir.as_deref()).scenario(&args.scenario)?;
     let options = LabOptions { seed: args.seed, with_origin: true, traces: global.traces.clone() };
     let lab = Lab::start(&scenario, &options)?;
     output.note(&format!("lab {}: {}", lab.number(), scenario.summary));

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::error::CommandError;
 
-/// Serves with one client.
+/// Serves with one client. Without a gateway to go through it says so to every request.
 pub(super) async fn serve() -> Result<(), CommandError> {
-    let client = client()?;
+    let client = client().map_err(|error| error.to_string());
     let settings = "the library's defaults; access points are the name and every address of the servers, as an app has them built in";
     lines::serve("ropeway", env!("CARGO_PKG_VERSION"), settings, |asked| fetch(client.clone(), asked)).await;
     Ok(())
@@ -64,7 +64,8 @@ fn seed(pem: &[u8]) -> Result<[u8; 32], CommandError> {
     seed.copied().ok_or_else(|| CommandError::Usage("the device key is no Ed25519 key in PEM".to_owned()))
 }
 
-async fn fetch(client: ropeway::Client, asked: Asked) -> Result<Answered, Failure> {
+async fn fetch(client: Result<ropeway::Client, String>, asked: Asked) -> Result<Answered, Failure> {
+    let client = client?;
     let mut request = client.request(asked.method()?, asked.url.as_str()).timeout(asked.deadline());
     if asked.body_bytes > 0 {
         request = request.body(vec![0; asked.body_bytes]);

@@ -83,6 +83,12 @@ impl Trace {
         between.chain([around_the_end]).map(Duration::from_millis).filter(move |gap| *gap >= least)
     }
 
+    /// Returns how many bytes can leave in a span of time, counted from the start of the trace.
+    #[must_use]
+    pub fn bytes_between(&self, start: Duration, end: Duration) -> u64 {
+        self.first_from(end).saturating_sub(self.first_from(start)) * OPPORTUNITY_BYTES
+    }
+
     /// Returns the number of the first opportunity at or after a time since the start of the trace.
     pub(crate) fn first_from(&self, since_start: Duration) -> u64 {
         let ms = u64::try_from(since_start.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);

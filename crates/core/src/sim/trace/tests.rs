@@ -83,3 +83,12 @@ proptest! {
         prop_assert!(first == 0 || trace.moment(first - 1) < since_start);
     }
 }
+
+#[test]
+fn what_leaves_in_a_span_is_counted_over_rounds() {
+    let trace = Trace::new(vec![10, 10, 50, 100]).unwrap();
+    let ms = Duration::from_millis;
+    assert_eq!(trace.bytes_between(ms(0), ms(50)), 2 * OPPORTUNITY_BYTES);
+    assert_eq!(trace.bytes_between(ms(50), ms(120)), 4 * OPPORTUNITY_BYTES);
+    assert_eq!(trace.bytes_between(ms(20), ms(20)), 0);
+}

@@ -1,0 +1,133 @@
+//! Which scenarios the command line means.
+
+use std::{path::Path, sync::Arc};
+
+use ropeway_core::sim::{Scenario, scenario::ScenarioError};
+
+use super::{network::Network, plan::Chosen};
+use crate::{
+    catalogue::{Catalogue, CatalogueError},
+    live::read_traces,
+    results::Missing,
+};
+
+/// Why scenarios cannot be chosen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ChooseError {
+    /// The file of a scenario cannot be found or read.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The file of a scenario has a mistake.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+}
+
+/// The chosen scenarios, and why some of them cannot be played here.
+#[derive(Debug, Default)]
+pub(crate) struct Choice {
+    /// Those that can be played.
+    pub(crate) scenarios: Vec<Arc<Chosen>>,
+    /// Those that cannot, one for each work.
+    pub(crate) missing: Vec<Missing>,
+}
+
+/// Finds the scenarios of these names: `NAME`, `NAME:VARIANT`, or `NAME:*` for a scenario with all its variants, where `NAME` may be
+/// `*`. Without names it is all scenarios as they are. `*` leaves the variants out that are scaled for CI.
+pub(crate) fn choose(
+    catalogue: &Catalogue,
+    names: &[String],
+    works: &[&str],
+    traces: &Path,
+) -> Result<Choice, ChooseError> {
+    let everything = ["*".to_owned()];
+    let mut choice = Choice::default();
+    for name in if names.is_empty() { &everything[..] } else { names } {
+        let (name, variant) =
+            name.split_once(':').map_or((name.as_str(), None), |(name, variant)| (name, Some(variant)));
+        let named = if name == "*" { catalogue.names()? } else { vec![name.to_owned()] };
+        for name in named {
+            let text = catalogue.text(&name)?;
+            if variant != Some("*") {
+                choice.add(&name, &text, variant, (works, traces))?;
+                continue;
+            }
+            choice.add(&name, &text, None, (works, traces))?;
+            for variant in Scenario::variants(&name, &text)? {
+                if Scenario::parse(&name, &text, Some(&variant))?.scaled.is_none() {
+                    choice.add(&name, &text, Some(&variant), (works, traces))?;
+                }
+            }
+        }
+    }
+    Ok(choice)
+}
+
+impl Choice {
+    fn add(
+        &mut self,
+        name: &str,
+        text: &str,
+        variant: Option<&str>,
+        (works, traces): (&[&str], &Path),
+    ) -> Result<(), ScenarioError> {
+        let scenario = Scenario::parse(name, text, variant)?;
+        // Its chances differ by seed, but not its starts and outages, which the plan needs.
+        let network =
+            read_traces(&scenario, 1, traces).ok().and_then(|mut traces| Network::of(&scenario, &mut traces).ok());
+        let Some(network) = network else {
+            let files: Vec<_> = scenario.recorded_traces().into_iter().collect();
+            let reason = format!("recorded traces are not part of the project, and not here: {}", files.join(", "));
+            self.missing.extend(works.iter().map(|work| Missing {
+                scenario: name.to_owned(),
+                variant: variant.map(str::to_owned),
+                work: (*work).to_owned(),
+                peer: None,
+                reason: reason.clone(),
+            }));
+            return Ok(());
+        };
+        self.scenarios.push(Arc::new(Chosen { scenario, text: text.to_owned(), network }));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const TEXT: &str = "summary = 's'\nbasis = 'b'\nsource = 's'\n[access.cell]\nrtt_ms = 60\nrate_kbit = 800\n\
+                        [variant.long.access.cell]\nrtt_ms = 600\n\
+                        [variant.recorded.access.cell.down]\ntrace_file = 'a.down'\n\
+                        [variant.ci]\nscaled = 6\n";
+
+    fn labels(names: &[&str]) -> Result<(Vec<String>, usize), ChooseError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        for file in ["one.toml", "two.toml"] {
+            fs::write(folder.path().join(file), TEXT).expect("written");
+        }
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let choice = choose(&Catalogue::new(folder.path().to_owned()), &names, &["get-2k"], Path::new("/nowhere"))?;
+        Ok((choice.scenarios.iter().map(|chosen| chosen.label()).collect(), choice.missing.len()))
+    }
+
+    #[test]
+    fn names_stars_and_variants_are_told_apart() {
+        assert_eq!(labels(&[]).expect("good").0, ["one", "two"]);
+        assert_eq!(labels(&["two:ci"]).expect("good").0, ["two:ci"]);
+        assert_eq!(labels(&["one:long", "two"]).expect("good").0, ["one:long", "two"]);
+    }
+
+    #[test]
+    fn a_variant_whose_recording_is_not_there_is_missing_and_no_mistake() {
+        assert_eq!(labels(&["one:*"]).expect("good"), (vec!["one".into(), "one:long".into()], 1));
+    }
+
+    #[test]
+    fn what_does_not_exist_is_named() {
+        assert!(labels(&["three"]).expect_err("no such").to_string().contains("no scenario `three`"));
+        assert!(labels(&["one:longer"]).expect_err("no such").to_string().contains("did you mean `long`"));
+    }
+}

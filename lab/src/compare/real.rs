@@ -1,0 +1,86 @@
+//! Real labs for a comparison.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use super::{
+    Labs,
+    lab::{Certificates, Lab, LabError, Place, Traffic},
+    plan::Run,
+};
+use crate::{
+    lab::{self, LabOptions},
+    topology::{self, plan::BACKEND_LINK},
+};
+
+/// Builds labs of network namespaces.
+#[derive(Debug)]
+pub(crate) struct RealLabs {
+    /// Folder of recorded traces.
+    pub(crate) traces: PathBuf,
+}
+
+impl Labs for RealLabs {
+    fn build(&self, run: &Run) -> Result<Box<dyn Lab>, LabError> {
+        let options = LabOptions { seed: run.seed, with_origin: false, traces: self.traces.clone() };
+        let lab = lab::Lab::start(&run.cell.chosen.scenario, &options).map_err(LabError::of)?;
+        let folder = lab.folder();
+        Ok(Box::new(RealLab { lab, folder }))
+    }
+}
+
+struct RealLab {
+    lab: lab::Lab,
+    folder: PathBuf,
+}
+
+impl Lab for RealLab {
+    fn command(&self, place: Place, program: &Path) -> Result<Command, LabError> {
+        let place = match place {
+            Place::Backend => topology::Place::Backend,
+            Place::Client => topology::Place::Client,
+            Place::Server => topology::Place::Server,
+        };
+        self.lab.command(place, program).map_err(LabError::of)
+    }
+
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.lab.plan().addresses().collect()
+    }
+
+    fn backend(&self) -> IpAddr {
+        let [_, backend] = BACKEND_LINK;
+        backend.into()
+    }
+
+    fn port(&self) -> u16 {
+        443
+    }
+
+    fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn certificates(&self) -> Certificates {
+        let authority = self.lab.authority();
+        Certificates {
+            ca: authority.ca_file.clone(),
+            cert: authority.cert_file.clone(),
+            key: authority.key_file.clone(),
+        }
+    }
+
+    fn begin(&mut self) -> Result<Instant, LabError> {
+        self.lab.begin().map_err(LabError::of)
+    }
+
+    fn finish(&mut self) -> Traffic {
+        let report = self.lab.report();
+        let bytes = report.links.iter().map(|link| link.down.counts.offered_bytes + link.up.counts.offered_bytes).sum();
+        Traffic { bytes, void: report.void }
+    }
+}

@@ -115,17 +115,13 @@ impl Lab {
         let specs = specs(scenario, &mut traces)?;
         let (topology, pipes) = Topology::build(Slot::take()?, plan)?;
         let clock = Clock::start();
-        let seeded = |link, [down, up]: [DirectionSpec; 2]| {
-            let seed = |direction| link_seed(options.seed, link, direction);
-            [(down, seed(Direction::Down)), (up, seed(Direction::Up))]
-        };
         let further = pipes.sites.into_iter().map(|(pipe, extra_rtt)| {
             (pipe, [Direction::Down, Direction::Up].map(|direction| delay(direction, extra_rtt / 2)))
         });
         let wires = pipes.access.into_iter().zip(specs).chain(further).enumerate();
-        let wires = wires.map(|(link, (pipe, specs))| {
-            let [down, up] = seeded(link, specs);
-            Wire::new(pipe, down, up, clock.now())
+        let wires = wires.map(|(link, (pipe, [down, up]))| {
+            let seed = |direction| link_seed(options.seed, link, direction);
+            Wire::new(pipe, (down, seed(Direction::Down)), (up, seed(Direction::Up)), clock.now())
         });
         let emulator = Arc::new(Emulator::start(wires.collect(), clock).map_err(LabError::Emulator)?);
         let topology = Arc::new(topology);
@@ -143,6 +139,24 @@ impl Lab {
         self.conductor.begin().map_err(LabError::Begin)
     }
 
+    /// Finds a program as a shell does: a name in `PATH`, a path as it is.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such program.
+    pub fn program(program: impl AsRef<OsStr>) -> Result<PathBuf, LabError> {
+        let program = Path::new(program.as_ref());
+        let is_executable =
+            |file: &Path| fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+        let found = if program.as_os_str().as_encoded_bytes().contains(&b'/') {
+            Some(program.to_owned()).filter(|file| is_executable(file))
+        } else {
+            let path = env::var_os("PATH").unwrap_or_default();
+            env::split_paths(&path).map(|folder| folder.join(program)).find(|file| is_executable(file))
+        };
+        found.ok_or_else(|| LabError::Program { program: program.to_owned() })
+    }
+
     /// Prepares to start a program at a place, with the name servers and the certificates of the lab.
     ///
     /// The program is killed when the thread that starts it ends: start it from the main thread, or from one that waits
@@ -152,7 +166,7 @@ impl Lab {
     ///
     /// When there is no such program.
     pub fn command(&self, place: Place, program: impl AsRef<OsStr>) -> Result<Command, LabError> {
-        let program = find_program(Path::new(program.as_ref()))?;
+        let program = Self::program(program)?;
         let mut command = inside(&self.topology.namespace(place), &program)?;
         let ca_file = &self.servers.authority.ca_file;
         command.envs(TRUST_VARIABLES.iter().map(|name| (*name, ca_file.as_os_str())));
@@ -251,19 +265,6 @@ fn delay(direction: Direction, delay: Duration) -> DirectionSpec {
 fn name(scenario: &Scenario) -> String {
     let variant = scenario.variant.iter().map(|variant| format!(":{variant}"));
     scenario.name.clone() + &variant.collect::<String>()
-}
-
-/// Finds a program as a shell does: a name in `PATH`, a path as it is.
-fn find_program(program: &Path) -> Result<PathBuf, LabError> {
-    let is_executable =
-        |file: &Path| fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
-    let found = if program.as_os_str().as_encoded_bytes().contains(&b'/') {
-        Some(program.to_owned()).filter(|file| is_executable(file))
-    } else {
-        let path = env::var_os("PATH").unwrap_or_default();
-        env::split_paths(&path).map(|folder| folder.join(program)).find(|file| is_executable(file))
-    };
-    found.ok_or_else(|| LabError::Program { program: program.to_owned() })
 }
 
 /// Variables that tell programs which authorities to trust: OpenSSL's, curl's, Python requests' and Node's.

@@ -8,7 +8,7 @@ use std::{
 
 use ropeway_core::sim::{
     Trace,
-    link::{Capacity, Direction, DirectionSpec, Outage},
+    link::{Capacity, Direction, DirectionSpec, GilbertElliott, Outage},
 };
 use serde::Serialize;
 
@@ -17,18 +17,24 @@ use super::probe::{Arrival, Pace, Probe};
 /// One property of a link, set and measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Property {
+    /// Loss in bursts.
+    Burst(GilbertElliott),
     /// Share of packets that arrives with a bit flipped, and so not at all.
     Corruption(f64),
     /// Delay one way.
     Delay(Duration),
     /// Share of packets that arrives twice.
     Duplication(f64),
+    /// Delay one way and most that it differs from it.
+    Jitter(Duration, Duration),
     /// Share of packets lost, each by itself.
     Loss(f64),
     /// An outage that begins and ends at these times.
     Outage(Outage, Duration, Duration),
     /// Rate, kbit/s.
     Rate(u64),
+    /// Share of packets that others overtake.
+    Reordering(f64),
     /// A trace that lets a packet leave at these milliseconds, again and again.
     Trace(&'static [u32]),
 }
@@ -76,8 +82,11 @@ impl Property {
         Self::Loss(0.01),
         Self::Loss(0.05),
         Self::Loss(0.4),
+        Self::Burst(GilbertElliott { to_bad: 0.02, to_good: 0.25, loss_good: 0.0, loss_bad: 0.8 }),
+        Self::Jitter(Duration::from_millis(60), Duration::from_millis(20)),
         Self::Duplication(0.02),
         Self::Corruption(0.02),
+        Self::Reordering(0.02),
         Self::Outage(Outage::Drop, Duration::from_millis(500), Duration::from_millis(1500)),
         Self::Outage(Outage::Hold, Duration::from_millis(500), Duration::from_millis(1500)),
     ];
@@ -87,12 +96,18 @@ impl Property {
         let mut spec = DirectionSpec::transparent(direction);
         spec.impairments.delay = BASE_DELAY;
         match self {
+            Self::Burst(burst) => spec.impairments.burst = Some(burst),
             Self::Corruption(share) => spec.impairments.corrupt = share,
             Self::Delay(delay) => spec.impairments.delay = delay,
             Self::Duplication(share) => spec.impairments.duplicate = share,
+            Self::Jitter(delay, jitter) => {
+                spec.impairments.delay = delay;
+                spec.impairments.jitter = jitter;
+            }
             Self::Loss(share) => spec.impairments.loss = share,
             Self::Outage(..) => {}
             Self::Rate(kbit_per_s) => spec.capacity = Capacity::Rate { bits_per_s: kbit_per_s * 1000 },
+            Self::Reordering(share) => spec.impairments.reorder = share,
             Self::Trace(moments_ms) => {
                 let trace = Trace::new(moments_ms.to_vec()).expect("the traces of the cases are well formed");
                 spec.capacity = Capacity::Trace(Arc::new(trace));
@@ -106,7 +121,11 @@ impl Property {
         let small = |packets, interval_ms| Pace { packets, interval: Duration::from_millis(interval_ms), bytes: 200 };
         match self {
             Self::Delay(_) => small(100 * effort, 10),
-            Self::Corruption(_) | Self::Duplication(_) | Self::Loss(_) => small(1000 * effort, 1),
+            // The interval lets jittered packets keep their own times, of which each else waits for the one before it.
+            Self::Jitter(_, jitter) => small(50 * effort, u64::try_from(jitter.as_millis() * 2).unwrap_or(u64::MAX)),
+            Self::Burst(_) | Self::Corruption(_) | Self::Duplication(_) | Self::Loss(_) | Self::Reordering(_) => {
+                small(1000 * effort, 1)
+            }
             Self::Outage(_, _, end) => small(u32::try_from(end.as_millis()).unwrap_or(u32::MAX) + 500, 1),
             Self::Rate(kbit_per_s) => saturating(kbit_per_s as f64 * 1e3, effort),
             Self::Trace(_) => match self.spec(Direction::Up).capacity {
@@ -146,6 +165,11 @@ impl Property {
         };
         let lost = pace.packets as usize - arrivals.len().min(pace.packets as usize);
         match self {
+            Self::Burst(burst) => {
+                let (set, interval) = (burst.mean_loss(), burst_percent(&burst, pace.packets));
+                let measured = lost as f64 / f64::from(pace.packets);
+                vec![line("loss in bursts", set * 100.0, measured * 100.0, interval, "%")]
+            }
             Self::Corruption(set) => vec![share("corruption", set, lost)],
             Self::Loss(set) => vec![share("loss", set, lost)],
             Self::Duplication(set) => vec![share("duplication", set, arrivals.len() - pace.packets as usize)],
@@ -157,6 +181,27 @@ impl Property {
                 [("delay, p50", 0.5), ("delay, p95", 0.95)]
                     .map(|(property, part)| line(property, set, quantile(&delays, part), (set - off, set + off), "ms"))
                     .to_vec()
+            }
+            Self::Jitter(delay, jitter) => {
+                let delays = || arrivals.iter().map(|arrival| millis(arrival.delay()));
+                let off = |set: f64| set * 0.02 + 1.0;
+                let (first, last) = (millis(delay - jitter), millis(delay + jitter));
+                let (least, most) = (delays().fold(f64::INFINITY, f64::min), delays().fold(0.0, f64::max));
+                // The ends of an interval are come near to, not reached.
+                let near = millis(jitter) * JITTER_UNREACHED;
+                vec![
+                    line("jitter, least delay", first, least, (first - off(first), first + off(first) + near), "ms"),
+                    line("jitter, most delay", last, most, (last - off(last) - near, last + off(last)), "ms"),
+                ]
+            }
+            Self::Reordering(set) => {
+                let mut newest = None;
+                let overtaken = arrivals.iter().filter(|arrival| {
+                    let is_late = newest.is_some_and(|newest| arrival.number < newest);
+                    newest = newest.max(Some(arrival.number));
+                    is_late
+                });
+                vec![share("reordering", set, overtaken.count())]
             }
             Self::Rate(set) => {
                 let set = set as f64;
@@ -234,6 +279,17 @@ fn binomial_percent(share: f64, packets: u32) -> (f64, f64) {
     ((share - off) * 100.0, (share + off) * 100.0)
 }
 
+/// The same for loss in bursts, which is less even: each packet's fate says something of those that follow it.
+fn burst_percent(burst: &GilbertElliott, packets: u32) -> (f64, f64) {
+    let mean = burst.mean_loss();
+    let persistence = 1.0 - burst.to_bad - burst.to_good;
+    let bad = burst.to_bad / (burst.to_bad + burst.to_good);
+    let covariance = (burst.loss_bad - burst.loss_good).powi(2) * bad * (1.0 - bad);
+    let variance = mean * (1.0 - mean) + 2.0 * covariance * persistence / (1.0 - persistence);
+    let off = Z_99 * (variance / f64::from(packets)).sqrt() + 0.5 / f64::from(packets);
+    ((mean - off) * 100.0, (mean + off) * 100.0)
+}
+
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((last as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)
@@ -270,6 +326,10 @@ const SATURATION: Duration = Duration::from_secs(2);
 
 /// Bytes of a packet that fills the link.
 const FULL_PACKET_BYTES: usize = 1500;
+
+/// Part of the jitter by which the least and the most delay may stay inside: of 50 packets none lies in that outermost
+/// tenth of the interval in 1 of 200 runs.
+const JITTER_UNREACHED: f64 = 0.2;
 
 /// The standard normal distribution lies within so many deviations with probability 0.99.
 const Z_99: f64 = 2.576;

@@ -20,6 +20,7 @@ pub(crate) fn run(args: &RunArgs, global: &Global, output: Output) -> Result<Exi
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(CommandError::Usage("no program to run; name one after \"--\"".to_owned()));
     };
+    Lab::program(program)?;
     let runner = Runner::new()?;
     let lab = start(&args.network, global, output)?;
     let mut command = lab.command(Place::Client, program)?;

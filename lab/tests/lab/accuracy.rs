@@ -1,0 +1,22 @@
+//! The links are what they are set to.
+
+use ropeway_lab::accuracy::{Measured, measure};
+
+use crate::support::labs;
+
+#[test]
+fn delay_rate_loss_and_outages_are_as_set() {
+    let Some(_labs) = labs() else { return };
+    for attempt in 1..=ATTEMPTS {
+        let accuracy = measure(1, |_| {}).expect("the machine can run a lab");
+        let bad: Vec<&Measured> = accuracy.measured.iter().filter(|line| !line.is_good()).collect();
+        if bad.is_empty() && !accuracy.lateness.is_void() {
+            return;
+        }
+        eprintln!("attempt {attempt}: {bad:#?}, {:?}", accuracy.lateness);
+    }
+    panic!("not accurate in {ATTEMPTS} attempts");
+}
+
+/// Attempts, since a machine that is busy with something else makes a measurement void.
+const ATTEMPTS: u32 = 3;

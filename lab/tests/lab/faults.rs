@@ -1,0 +1,110 @@
+//! Faults do to a real program what their scenario says.
+
+use ropeway_lab::{Place, lab::Lab};
+
+use crate::support::{curl, labs, start, text};
+
+/// Runs curl in a scenario and gives its exit code and what it printed.
+fn try_curl(scenario: &str, arguments: &[&str]) -> (i32, String) {
+    let lab = start(scenario);
+    lab.begin().expect("the scenario begins");
+    let output = curl(&lab, arguments);
+    assert!(lab.report().void.is_none_or(|reason| reason.contains("late")), "{:?}", lab.report());
+    (output.status.code().unwrap_or(-1), text(&output.stdout))
+}
+
+#[test]
+fn names_are_answered_wrongly() {
+    let Some(_labs) = labs() else { return };
+    let url = "https://api.test/";
+    assert_eq!(try_curl("dns-bad", &["-m", "10", url]).0, CURL_CERTIFICATE);
+    assert_eq!(try_curl("dns-bad", &["-m", "10", "http://api.test/"]).1, "a page of advertisements\n");
+    assert_eq!(try_curl("dns-bad:loopback", &["-m", "10", url]).0, CURL_CONNECT);
+    assert_eq!(try_curl("dns-bad:nxdomain", &["-m", "10", url]).0, CURL_RESOLVE);
+    assert!([CURL_RESOLVE, CURL_TIMEOUT].contains(&try_curl("dns-bad:silent", &["-m", "2", url]).0));
+}
+
+#[test]
+fn tls_is_disturbed() {
+    let Some(_labs) = labs() else { return };
+    let url = "https://api.test/";
+    assert_eq!(try_curl("tls-bad", &["-m", "2", url]).0, CURL_TIMEOUT);
+    assert_eq!(try_curl("tls-bad:reset", &["-m", "10", url]).0, CURL_TLS);
+    assert_eq!(try_curl("tls-bad:wrong-certificate", &["-m", "10", url]).0, CURL_CERTIFICATE);
+}
+
+#[test]
+fn single_addresses_and_balancers_are_bad() {
+    let Some(_labs) = labs() else { return };
+    let at = |host: u8| format!("api.test:443:198.18.0.{host}");
+    let get = |scenario, host, seconds| {
+        try_curl(scenario, &["-m", seconds, "--resolve", &at(host), "-w", "%{http_code}", "https://api.test/bytes/0"])
+    };
+    assert_eq!(get("one-bad-ip", 10, "2").0, CURL_TIMEOUT);
+    assert_eq!(get("one-bad-ip", 11, "2").0, CURL_TIMEOUT);
+    assert_eq!(get("one-bad-ip", 11, "10"), (0, "200".to_owned()), "a slow address answers in the end");
+    assert_eq!(get("one-bad-ip", 12, "10").0, CURL_CONNECT);
+    assert_eq!(get("one-bad-ip", 13, "10"), (0, "200".to_owned()));
+    assert_eq!(get("lb-broken", 10, "2").0, CURL_TIMEOUT);
+    assert_eq!(get("lb-broken:reset", 10, "10").0, CURL_TLS);
+    assert_eq!(get("lb-broken:bad-gateway", 10, "10").1, "bad gateway\n502");
+}
+
+#[test]
+fn gateways_are_cut_off_from_their_backend() {
+    let Some(_labs) = labs() else { return };
+    let lab = start("island");
+    lab.begin().expect("the scenario begins");
+    assert_eq!(text(&curl(&lab, &["-m", "10", "https://api.test/health"]).stdout), "well\n");
+    assert_eq!(curl(&lab, &["-m", "2", "https://api.test/"]).status.code(), Some(CURL_TIMEOUT));
+}
+
+#[test]
+fn plain_http_is_meddled_with() {
+    let Some(_labs) = labs() else { return };
+    let (_, altered) = try_curl("content-tamper", &["-m", "10", "http://api.test/bytes/100"]);
+    assert!(altered.len() == 100 && altered.contains("<script"), "{altered}");
+    let twice = ["-m", "2", "http://api.test/bytes/9", "http://api.test/bytes/9"];
+    assert_eq!(try_curl("old-middlebox", &twice), (CURL_TIMEOUT, "xxxxxxxxx".to_owned()));
+    let (code, piece) = try_curl("old-middlebox:no-chunked", &["-m", "10", "http://api.test/stream/9"]);
+    assert!(code != 0 && piece.starts_with("chunk 0\n"), "{code}, {piece}");
+    let (_, head) = try_curl("fake-wifi:portal", &["-m", "10", "-D", "-", "http://api.test/"]);
+    assert!(head.contains("302 Found"), "{head}");
+}
+
+#[test]
+fn v6_is_there_and_does_not_work() {
+    let Some(_labs) = labs() else { return };
+    let big = "https://api.test/bytes/20000";
+    for scenario in ["v6-broken", "v6-broken:all", "v6-broken:mtu"] {
+        assert_eq!(try_curl(scenario, &["-6", "-m", "2", big]).0, CURL_TIMEOUT, "{scenario}");
+        assert_eq!(try_curl(scenario, &["-4", "-m", "10", big]).0, 0, "{scenario}");
+    }
+    assert_eq!(try_curl("wifi-good", &["-4", "-m", "10", big]).0, 0);
+}
+
+#[test]
+fn the_nat_forgets_an_idle_connection() {
+    let Some(_labs) = labs() else { return };
+    // The second request goes out on the connection of the first, which the NAT has forgotten by then.
+    let ask_twice = |lab: &Lab| {
+        let script = "exec 3<>/dev/tcp/198.18.0.10/80; ask() { printf 'HEAD /health HTTP/1.1\\r\\nhost: a\\r\\n\\r\\n' >&3; \
+                      read -r -t 3 answer <&3 && echo \"$answer\" || echo none; }; ask; \
+                      while read -r -t 1 rest <&3; do :; done; sleep 11; ask";
+        let mut command = lab.command(Place::Client, "bash").expect("bash is installed");
+        text(&command.args(["-c", script]).output().expect("bash can be started").stdout)
+    };
+    for (scenario, second) in [("nat-short:ci", "none"), ("lte-walk", "HTTP/1.1 200 OK")] {
+        let lab = start(scenario);
+        lab.begin().expect("the scenario begins");
+        let answers = ask_twice(&lab).replace('\r', "");
+        assert_eq!(answers, format!("HTTP/1.1 200 OK\n{second}\n"), "{scenario}");
+    }
+}
+
+/// curl's exit codes.
+const CURL_RESOLVE: i32 = 6;
+const CURL_CONNECT: i32 = 7;
+const CURL_TIMEOUT: i32 = 28;
+const CURL_TLS: i32 = 35;
+const CURL_CERTIFICATE: i32 = 60;

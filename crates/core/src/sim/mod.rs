@@ -7,6 +7,7 @@
 pub mod link;
 pub mod scenario;
 pub mod trace;
+mod transport;
 
 pub use link::LinkModel;
 pub use scenario::Scenario;

@@ -1,0 +1,231 @@
+//! One end of a connection.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use bytes::Bytes;
+
+use super::{
+    Chunk, End, HANDSHAKE, Segment, Transport,
+    handshake::{Handshake, transport},
+    recovery::{Expired, Recovery},
+    streams::{Incoming, Outgoing},
+};
+use crate::{CarrierKind, Time};
+
+/// One end of a connection. The owner moves its segments, in the verbs of the other machines.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    end: End,
+    transport: Transport,
+    handshake: Handshake,
+    opening: Opening,
+    began: Time,
+    /// What the first round trip took.
+    first_rtt: Option<Duration>,
+    next_number: u64,
+    outgoing: Outgoing,
+    incoming: BTreeMap<u64, Incoming>,
+    read: VecDeque<(u64, Bytes)>,
+    recovery: Recovery,
+    /// What a timeout sends, whatever the window says.
+    probes: VecDeque<Vec<Chunk>>,
+    /// Newest last; at most [`ACKS_MAX`].
+    arrived: VecDeque<u64>,
+    owes_ack: bool,
+}
+
+/// How far the connection itself is, beneath the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    /// SYN or its answer is to be sent.
+    Due,
+    /// It is under way.
+    Sent,
+    /// There is nothing to open any more.
+    Done,
+    /// The server waits for a SYN.
+    Waiting,
+}
+
+/// What a segment is sent for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Opening,
+    Plain,
+    Probe,
+}
+
+impl Connection {
+    pub(crate) fn new(carrier: CarrierKind, end: End, now: Time) -> Self {
+        let transport = transport(carrier);
+        let opening = match (transport, end) {
+            (Transport::Quic, _) => Opening::Done,
+            (Transport::Tcp, End::Client) => Opening::Due,
+            (Transport::Tcp, End::Server) => Opening::Waiting,
+        };
+        let mut connection = Self {
+            end,
+            transport,
+            handshake: Handshake::new(carrier, end),
+            opening,
+            began: now,
+            first_rtt: None,
+            next_number: 0,
+            outgoing: Outgoing::default(),
+            incoming: BTreeMap::new(),
+            read: VecDeque::new(),
+            recovery: Recovery::new(transport, now),
+            probes: VecDeque::new(),
+            arrived: VecDeque::new(),
+            owes_ack: false,
+        };
+        if opening == Opening::Done {
+            connection.shake_hands();
+        }
+        connection
+    }
+
+    pub(crate) const fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Says whether the handshake is complete at this end.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.handshake.is_done()
+    }
+
+    /// Says whether the other end has said anything.
+    pub(crate) const fn is_answered(&self) -> bool {
+        self.first_rtt.is_some()
+    }
+
+    /// Returns the time of a round trip, as the handshake showed it.
+    pub(crate) fn rtt(&self) -> Duration {
+        let measured = match self.transport {
+            Transport::Quic => self.recovery.smoothed_rtt(),
+            Transport::Tcp => self.first_rtt,
+        };
+        measured.unwrap_or_default()
+    }
+
+    /// Says whether as much waits to be sent as a socket takes.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.outgoing.unsent_bytes() >= UNSENT_BYTES_MAX
+    }
+
+    /// Appends to a stream.
+    pub(crate) fn write(&mut self, stream: u64, data: Bytes) {
+        let stream = match self.transport {
+            Transport::Quic => stream,
+            Transport::Tcp => 0,
+        };
+        self.outgoing.push(stream, data);
+    }
+
+    /// Returns what arrived next, once the handshake is complete.
+    pub(crate) fn read(&mut self) -> Option<(u64, Bytes)> {
+        if self.is_open() { self.read.pop_front() } else { None }
+    }
+
+    pub(crate) fn handle_segment(&mut self, segment: Segment, now: Time) {
+        if segment.opens && self.opening == Opening::Waiting {
+            self.opening = Opening::Due;
+        } else if segment.opens && self.end == End::Server {
+            // SYN came again: its answer was lost, or is late.
+            self.owes_ack = true;
+        }
+        if segment.is_answered() && !self.arrived.contains(&segment.number) {
+            self.owes_ack = true;
+            self.arrived.push_back(segment.number);
+            if self.arrived.len() > ACKS_MAX {
+                self.arrived.pop_front();
+            }
+        }
+        self.first_rtt.get_or_insert(now.since(self.began));
+        let lost = self.recovery.handle_acks(&segment.acks, now);
+        self.outgoing.lose(lost);
+        if self.opening == Opening::Sent && !segment.acks.is_empty() {
+            self.opening = Opening::Done;
+        }
+        for Chunk { stream, offset, data } in segment.chunks {
+            let read = &mut self.read;
+            let incoming = self.incoming.entry(stream).or_default();
+            incoming.take(offset, data, &mut |data| {
+                if stream != HANDSHAKE {
+                    read.push_back((stream, data));
+                }
+            });
+        }
+        if self.opening == Opening::Done {
+            self.shake_hands();
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        let (lost, expired) = self.recovery.handle_timeout(now);
+        self.outgoing.lose(lost);
+        match expired {
+            None => {}
+            Some(Expired::Open) => self.opening = Opening::Due,
+            Some(Expired::Probe(chunks)) => self.probes.push_back(chunks),
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.recovery.poll_timeout()
+    }
+
+    /// Returns the next segment to send.
+    pub(crate) fn poll_transmit(&mut self, now: Time) -> Option<Segment> {
+        if self.opening == Opening::Due {
+            self.opening = Opening::Sent;
+            return Some(self.segment(Vec::new(), Kind::Opening, now));
+        }
+        if let Some(chunks) = self.probes.pop_front() {
+            return Some(self.segment(chunks, Kind::Probe, now));
+        }
+        if self.opening == Opening::Done && !self.outgoing.is_empty() && self.recovery.has_room() {
+            let chunks = self.outgoing.take(self.transport.segment_bytes());
+            if !chunks.is_empty() {
+                return Some(self.segment(chunks, Kind::Plain, now));
+            }
+        }
+        self.owes_ack.then(|| self.segment(Vec::new(), Kind::Plain, now))
+    }
+
+    /// Makes the segment that says goodbye.
+    pub(crate) fn goodbye(&mut self, now: Time) -> Segment {
+        Segment { closes: true, ..self.segment(Vec::new(), Kind::Plain, now) }
+    }
+
+    fn segment(&mut self, chunks: Vec<Chunk>, kind: Kind, now: Time) -> Segment {
+        let opens = kind == Kind::Opening;
+        let number = self.next_number;
+        self.next_number += 1;
+        self.owes_ack = false;
+        let acks = self.arrived.iter().copied().collect();
+        let segment = Segment { number, acks, chunks, opens, closes: false };
+        if segment.is_answered() {
+            self.recovery.handle_sent(number, segment.chunks.clone(), opens, kind == Kind::Probe, now);
+        }
+        segment
+    }
+
+    /// Sends the flights of the handshake whose turn has come.
+    fn shake_hands(&mut self) {
+        let arrived = self.incoming.get(&HANDSHAKE).map_or(0, |incoming| incoming.arrived);
+        if let Some(bytes) = self.handshake.next(arrived) {
+            let bytes = usize::try_from(bytes).expect("a flight is a few kilobytes");
+            self.outgoing.push(HANDSHAKE, Bytes::from(vec![0; bytes]));
+        }
+    }
+}
+
+/// Packets that one acknowledgement names: those of a few windows' loss.
+const ACKS_MAX: usize = 64;
+
+/// Bytes a socket takes before they are sent. 128 KiB; Linux gives a new TCP socket 16 KiB and lets it grow.
+const UNSENT_BYTES_MAX: usize = 128 * 1024;

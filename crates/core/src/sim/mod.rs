@@ -5,10 +5,13 @@
 //! so both show the same network.
 
 pub mod link;
+mod net;
 pub mod scenario;
 pub mod trace;
 mod transport;
+pub mod world;
 
 pub use link::LinkModel;
 pub use scenario::Scenario;
 pub use trace::Trace;
+pub use world::{Report, Work, run};

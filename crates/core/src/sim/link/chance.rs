@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand_pcg::Pcg32;
 
 use super::{GilbertElliott, Impairments};
-use crate::random::{below, hits, within};
+use crate::random::{below, hits, stream, within};
 
 /// Decides by chance what becomes of packets.
 ///
@@ -30,14 +30,14 @@ pub(super) enum Loss {
 
 impl Chance {
     pub(super) fn new(seed: u64) -> Self {
-        let stream = |number| Pcg32::new(seed, number);
+        let own = |number| stream(seed, number);
         Self {
-            burst: stream(0),
-            corrupt: stream(1),
-            duplicate: stream(2),
-            jitter: stream(3),
-            loss: stream(4),
-            reorder: stream(5),
+            burst: own(0),
+            corrupt: own(1),
+            duplicate: own(2),
+            jitter: own(3),
+            loss: own(4),
+            reorder: own(5),
             is_bad: false,
         }
     }

@@ -9,7 +9,7 @@ use rand_pcg::Pcg32;
 
 use super::{OPPORTUNITY_BYTES, Trace};
 use crate::{
-    random::{unit, within},
+    random::{stream, unit, within},
     sim::link::Direction,
 };
 
@@ -49,11 +49,11 @@ impl Radio {
     pub fn trace(self, direction: Direction, seed: u64) -> Trace {
         let profile = self.profile();
         let gaps = profile.gaps(seed);
-        let (mean_kbit, stream) = match direction {
+        let (mean_kbit, number) = match direction {
             Direction::Down => (profile.down_kbit, 0),
             Direction::Up => (profile.up_kbit, 1),
         };
-        let weights = profile.weights(&gaps, &mut Pcg32::new(seed, stream));
+        let weights = profile.weights(&gaps, &mut stream(seed, number));
         let bytes = mean_kbit * 1000 / 8 * profile.period_ms / 1000;
         Trace::new(spread(&weights, bytes / OPPORTUNITY_BYTES)).expect("the moments rise and end with the period")
     }
@@ -153,7 +153,7 @@ enum Gaps {
 impl Profile {
     /// Gives starts and ends of the gaps, milliseconds.
     fn gaps(&self, seed: u64) -> Vec<(u64, u64)> {
-        let mut rng = Pcg32::new(seed, GAP_STREAM);
+        let mut rng = stream(seed, GAP_STREAM);
         let mut draw_ms = |most_ms: u64| within(&mut rng, Duration::from_millis(most_ms)).as_millis() as u64;
         match self.gaps {
             Gaps::At(gaps) => {

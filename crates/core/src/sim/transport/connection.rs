@@ -88,8 +88,19 @@ impl Connection {
         connection
     }
 
-    pub(crate) const fn transport(&self) -> Transport {
-        self.transport
+    /// Makes the end of a server that takes connections and says nothing on them.
+    pub(crate) fn mute(carrier: CarrierKind, now: Time) -> Self {
+        Self { handshake: Handshake::ignored(), ..Self::new(carrier, End::Server, now) }
+    }
+
+    /// Says whether anything is to be sent, or under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.outgoing.is_empty() || !self.probes.is_empty() || self.recovery.is_waiting()
+    }
+
+    /// Says whether any byte has arrived.
+    pub(crate) fn has_data(&self) -> bool {
+        !self.incoming.is_empty()
     }
 
     /// Says whether the handshake is complete at this end.
@@ -175,7 +186,9 @@ impl Connection {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        self.recovery.poll_timeout()
+        let may_send = self.opening == Opening::Done && !self.outgoing.is_empty();
+        let paced = self.recovery.paced_until().filter(|_| may_send);
+        [self.recovery.poll_timeout(), paced].into_iter().flatten().min()
     }
 
     /// Returns the next segment to send.
@@ -187,7 +200,7 @@ impl Connection {
         if let Some(chunks) = self.probes.pop_front() {
             return Some(self.segment(chunks, Kind::Probe, now));
         }
-        if self.opening == Opening::Done && !self.outgoing.is_empty() && self.recovery.has_room() {
+        if self.opening == Opening::Done && !self.outgoing.is_empty() && self.recovery.has_room(now) {
             let chunks = self.outgoing.take(self.transport.segment_bytes());
             if !chunks.is_empty() {
                 return Some(self.segment(chunks, Kind::Plain, now));

@@ -24,6 +24,11 @@ impl Handshake {
         Self { flights, end, done: 0 }
     }
 
+    /// Makes a handshake that this end never answers.
+    pub(super) const fn ignored() -> Self {
+        Self { flights: &IGNORED, end: End::Server, done: 0 }
+    }
+
     /// Returns the bytes this end has to send now that so many have arrived from the other, if its turn has come.
     pub(super) fn next(&mut self, arrived: u64) -> Option<u64> {
         let mut due = None;
@@ -48,7 +53,8 @@ impl Handshake {
     }
 }
 
-pub(super) const fn transport(carrier: CarrierKind) -> Transport {
+/// Returns what carries the packets of a carrier.
+pub(crate) const fn transport(carrier: CarrierKind) -> Transport {
     match carrier {
         CarrierKind::Quic => Transport::Quic,
         CarrierKind::Tls | CarrierKind::Ws => Transport::Tcp,
@@ -61,3 +67,6 @@ const TLS: [Flight; 3] = [(End::Client, 500), (End::Server, 2_600), (End::Client
 
 /// The same, and the upgrade to WebSocket (RFC 6455 section 1.2) behind the client's Finished.
 const WEBSOCKET: [Flight; 4] = [(End::Client, 500), (End::Server, 2_600), (End::Client, 80 + 300), (End::Server, 250)];
+
+/// More than any client sends.
+const IGNORED: [Flight; 1] = [(End::Client, u64::MAX)];

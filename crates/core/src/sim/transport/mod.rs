@@ -11,6 +11,7 @@ mod recovery;
 mod streams;
 
 pub(crate) use connection::Connection;
+pub(crate) use handshake::transport;
 
 use bytes::Bytes;
 

@@ -19,6 +19,8 @@ pub(super) struct Recovery {
     cut_at: u64,
     largest_acked: Option<u64>,
     rtt: Option<Rtt>,
+    /// When the next packet may go.
+    pace: Time,
     /// Timeouts in a row.
     timeouts: u32,
     /// When the newest of them was sent, or the last acknowledgement came.
@@ -61,14 +63,25 @@ impl Recovery {
             cut_at: 0,
             largest_acked: None,
             rtt: None,
+            pace: Time::ZERO,
             timeouts: 0,
             armed_at: now,
         }
     }
 
-    /// Says whether a full packet may be sent.
-    pub(super) const fn has_room(&self) -> bool {
-        self.in_flight < self.window
+    /// Says whether packets are under way.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
+    /// Says whether a full packet may be sent: within the window, and not all of it at once.
+    pub(super) fn has_room(&self, now: Time) -> bool {
+        self.in_flight < self.window && self.pace <= now
+    }
+
+    /// Returns when the pace lets the next packet go, where the window would.
+    pub(super) fn paced_until(&self) -> Option<Time> {
+        (self.in_flight < self.window).then_some(self.pace)
     }
 
     pub(super) fn smoothed_rtt(&self) -> Option<Duration> {
@@ -78,6 +91,8 @@ impl Recovery {
     /// Takes in that a packet was sent; `is_copy` says that another that carries the same may still be under way.
     pub(super) fn handle_sent(&mut self, number: u64, chunks: Vec<Chunk>, opens: bool, is_copy: bool, now: Time) {
         let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
+        self.restart_after_idle(now);
+        self.pace_after(bytes, now);
         self.in_flight += bytes;
         self.copies += usize::from(is_copy);
         self.armed_at = now;
@@ -119,7 +134,9 @@ impl Recovery {
         let is_first = self.timeouts == 1;
         match self.transport {
             // RFC 9002 section 6.2.4: what is oldest goes again.
-            Transport::Quic => (Vec::new(), self.sent.first_entry().map(|entry| Expired::Probe(entry.get().chunks.clone()))),
+            Transport::Quic => {
+                (Vec::new(), self.sent.first_entry().map(|entry| Expired::Probe(entry.get().chunks.clone())))
+            }
             // RFC 8985 section 7: a loss probe at the tail, then RFC 6298 section 5: everything is taken for lost.
             Transport::Tcp if is_first => {
                 (Vec::new(), self.sent.last_entry().map(|entry| Expired::Probe(entry.get().chunks.clone())))
@@ -181,7 +198,8 @@ impl Recovery {
             number + REORDER_PACKETS <= largest || late.is_some_and(|late| now >= sent.at + late)
         };
         let overtaken = self.sent.range(..largest);
-        let lost: Vec<u64> = overtaken.filter(|(number, sent)| is_lost(**number, sent)).map(|(number, _)| *number).collect();
+        let lost: Vec<u64> =
+            overtaken.filter(|(number, sent)| is_lost(**number, sent)).map(|(number, _)| *number).collect();
         let Some(newest) = lost.last().copied() else { return Vec::new() };
         if newest >= self.cut_at {
             self.cut_at = self.sent.last_key_value().map_or(newest, |(number, _)| *number) + 1;
@@ -203,7 +221,8 @@ impl Recovery {
     fn forget_all(&mut self) -> Vec<Chunk> {
         self.in_flight = 0;
         self.copies = 0;
-        let mut chunks: Vec<Chunk> = std::mem::take(&mut self.sent).into_values().flat_map(|sent| sent.chunks).collect();
+        let mut chunks: Vec<Chunk> =
+            std::mem::take(&mut self.sent).into_values().flat_map(|sent| sent.chunks).collect();
         chunks.sort_by_key(|chunk| (chunk.stream != HANDSHAKE, chunk.stream, chunk.offset));
         chunks.dedup();
         chunks
@@ -218,6 +237,23 @@ impl Recovery {
             self.in_flight -= sent.bytes;
             self.copies -= usize::from(sent.is_copy);
         }
+    }
+
+    /// A TCP that was idle for a timeout begins again with the first window (RFC 5681 section 4.1).
+    fn restart_after_idle(&mut self, now: Time) {
+        let is_idle = self.sent.is_empty() && now >= self.armed_at + self.timeout();
+        if is_idle && self.transport == Transport::Tcp {
+            self.window = self.window.min(WINDOW_SEGMENTS * self.transport.segment_bytes());
+        }
+    }
+
+    /// Spreads a window over its round trip (RFC 9002 section 7.7), but for the bytes of a first window.
+    fn pace_after(&mut self, bytes: usize, now: Time) {
+        let Some(rtt) = self.rtt else { return };
+        let share = bytes as f64 / self.window.max(1) as f64 / PACE_GAIN;
+        let burst = WINDOW_SEGMENTS * self.transport.segment_bytes();
+        let ahead = rtt.smoothed.mul_f64(burst as f64 / self.window.max(burst) as f64 / PACE_GAIN);
+        self.pace = self.pace.max(now - ahead) + rtt.smoothed.mul_f64(share);
     }
 
     /// Slow start, then one segment a round trip (RFC 5681 section 3.1).
@@ -244,6 +280,9 @@ impl Recovery {
 
 /// Segments of the first window; RFC 6928, RFC 9002 section 7.2.
 const WINDOW_SEGMENTS: usize = 10;
+
+/// By how much a window is spread over less than its round trip. 1.25; RFC 9002 section 7.7, N.
+const PACE_GAIN: f64 = 1.25;
 
 /// Segments of the smallest window; RFC 9002 section 7.2.
 const WINDOW_SEGMENTS_MIN: usize = 2;

@@ -61,9 +61,12 @@ pub(crate) enum Command {
 /// How to measure.
 #[derive(Args, Debug)]
 pub(crate) struct AccuracyArgs {
-    /// How many packets are sent for each line; 1 takes half a minute, 4 two minutes
+    /// How many packets are sent for each line; 1 takes 50 seconds, 4 two minutes
     #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) effort: u32,
+    /// Document to write the table into, between its marks, such as docs/lab.md
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
 }
 
 /// Which network to build.

@@ -116,6 +116,20 @@ impl Property {
         spec
     }
 
+    /// Gives how many lines of the table it takes in each direction.
+    pub(super) fn lines(self) -> u64 {
+        match self {
+            Self::Delay(_) | Self::Jitter(..) | Self::Outage(..) => 2,
+            Self::Burst(_)
+            | Self::Corruption(_)
+            | Self::Duplication(_)
+            | Self::Loss(_)
+            | Self::Rate(_)
+            | Self::Reordering(_)
+            | Self::Trace(_) => 1,
+        }
+    }
+
     /// Gives how packets are sent to measure it.
     pub(super) fn pace(self, effort: u32) -> Pace {
         let small = |packets, interval_ms| Pace { packets, interval: Duration::from_millis(interval_ms), bytes: 200 };

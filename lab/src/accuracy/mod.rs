@@ -13,6 +13,7 @@ use serde::Serialize;
 
 mod case;
 mod probe;
+mod table;
 
 pub use case::Measured;
 
@@ -20,6 +21,7 @@ use self::{case::Property, probe::Probe};
 use crate::{
     emulator::{Change, LatenessSummary, Scheduled},
     lab::{Lab, LabError, LabOptions},
+    results::{Machine, today},
 };
 
 /// What was measured.
@@ -46,11 +48,26 @@ pub enum AccuracyError {
 }
 
 impl Accuracy {
+    /// Writes the table of `docs/lab.md`, with the machine and the day.
+    pub(crate) fn markdown(&self, effort: u32) -> String {
+        table::markdown(self, effort, &Machine::this(), &today())
+    }
+
     /// Says whether the emulator was in time and every line is good enough.
     #[must_use]
     pub fn is_good(&self) -> bool {
         !self.lateness.is_void() && self.measured.iter().all(Measured::is_good)
     }
+}
+
+/// Puts a table into a document, between its marks; `None` if it has none.
+pub(crate) fn insert(document: &str, table: &str) -> Option<String> {
+    table::insert(document, table)
+}
+
+/// Gives how many lines there are to be measured.
+pub(crate) fn lines() -> u64 {
+    Property::ALL.iter().map(|property| 2 * property.lines()).sum()
 }
 
 /// Measures every property with this effort, of which 1 is the least, and tells `done` of each line.

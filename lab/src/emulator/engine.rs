@@ -48,7 +48,10 @@ impl Engine {
                         self.scheduled.insert((change.at, self.ordered), change);
                         self.ordered += 1;
                     }
-                    Order::Forget => self.scheduled.clear(),
+                    Order::Forget => {
+                        self.scheduled.clear();
+                        self.lateness = Lateness::new();
+                    }
                     Order::Report(answer) => {
                         // Who asked may have gone.
                         let _ = answer.send(self.report());

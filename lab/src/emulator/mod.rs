@@ -22,6 +22,7 @@ mod lateness;
 mod wire;
 
 pub use lateness::LatenessSummary;
+pub(crate) use lateness::P99_MAX_MS;
 pub(crate) use wire::Wire;
 pub use wire::{DirectionReport, WireReport};
 
@@ -53,7 +54,7 @@ pub(crate) enum Change {
 enum Order {
     /// Make a change when its time comes.
     Change(Scheduled),
-    /// Forget the changes to come.
+    /// Forget the changes to come, and how late packets were.
     Forget,
     /// Say what has happened so far.
     Report(mpsc::Sender<Report>),
@@ -117,7 +118,7 @@ impl Emulator {
         }
     }
 
-    /// Takes back the changes whose times have not come.
+    /// Takes back the changes whose times have not come, and counts lateness from zero.
     pub(crate) fn forget(&self) {
         self.send(Order::Forget);
     }

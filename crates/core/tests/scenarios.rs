@@ -12,6 +12,9 @@ fn all() -> Vec<Scenario> {
     let mut scenarios = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
         let name = path.file_stem().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let variants = Scenario::variants(name, &text).unwrap_or_else(|error| panic!("{error}"));

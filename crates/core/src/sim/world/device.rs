@@ -355,8 +355,9 @@ impl Device {
             return Err(FailReason::Refused);
         }
         let flow = network.new_flow();
-        // The QUIC socket is bound to no address.
-        let source = if is_tcp { net::Source::Bound(address) } else { net::Source::Any };
+        // The QUIC socket is bound to no address, but noq sends a connection's packets from the one at which it got an answer until it
+        // is told of a change of network, which no app here does.
+        let source = net::Source::Bound(address);
         let carrier = Carrier::new(candidate.carrier, End::Client, now);
         self.ends.insert(flow, ClientEnd { carrier, candidate, source, broken: None, session: None });
         Ok(flow)

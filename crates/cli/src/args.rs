@@ -79,7 +79,8 @@ pub(crate) struct DeviceArgs {
     /// Use this carrier and no other; may be repeated [possible values: quic, tls, ws]
     #[arg(long = "carrier", value_name = "CARRIER")]
     pub(crate) carriers: Vec<CarrierKind>,
-    /// Name of this device, for pushes to it [default: a new one for each run]
+    /// Name of this device, for pushes to it, if its ticket allows it [default: a new one for each run; with --ticket
+    /// the one made from the key]
     #[arg(long, value_name = "ID")]
     pub(crate) device: Option<DeviceId>,
     /// PEM file of the private key that the ticket names
@@ -180,6 +181,9 @@ pub(crate) struct TicketArgs {
     /// device's]
     #[arg(long, value_name = "FILE")]
     pub(crate) device_key: Option<PathBuf>,
+    /// Name that the device is given, or "*" for any that it may choose [default: the one made from its key]
+    #[arg(long, value_name = "ID")]
+    pub(crate) device: Option<DeviceId>,
     /// How long it is good, such as 90s, 12h or 30d
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "30d")]
     pub(crate) ttl: Duration,

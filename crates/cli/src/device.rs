@@ -41,11 +41,14 @@ pub(crate) fn builder(args: &DeviceArgs, data: &DataDir) -> Result<(Builder, Cli
     let seed = DeviceKey::read(key_path)?.seed().ok_or_else(|| {
         CommandError::Usage(format!("{} is a public key; the device needs the private one", key_path.display()))
     })?;
-    let id = match &args.device {
-        Some(id) => id.to_string(),
-        None => new_id()?,
+    builder = builder.device_key(seed);
+    builder = match (&args.device, &args.ticket) {
+        (Some(id), _) => builder.device_id(id.to_string()),
+        (None, None) => builder.device_id(new_id()?),
+        // Another ticket allows the name made from the key, or one that only its owner knows.
+        (None, Some(_)) => builder,
     };
-    Ok((builder.device_key(seed).device_id(id), file))
+    Ok((builder, file))
 }
 
 /// Closes the link, so that what was acknowledged is on its way before the process ends.
@@ -58,7 +61,7 @@ fn read(path: &Path) -> Result<String, CommandError> {
     fs::read_to_string(path).map_err(|source| CommandError::File { path: path.to_owned(), source })
 }
 
-/// Names a device that nobody else is: several may run with one ticket.
+/// Names a device that nobody else is: several may run with the development ticket.
 fn new_id() -> Result<String, DataDirError> {
     let mut id = [0; 4];
     getrandom::fill(&mut id).map_err(|_| DataDirError::NoRandom)?;

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use ropeway_core::session::device_id;
+use ropeway_gateway::tickets::DeviceRule;
 use serde_json::json;
 
 use crate::args::TicketArgs;
@@ -23,12 +25,15 @@ pub(crate) fn run(args: &TicketArgs, data: &DataDir, output: Output) -> Result<(
     let app = args.app.as_deref().unwrap_or(&client.app);
     let now = unix_seconds(SystemTime::now());
     let user = args.user.as_str();
-    let ticket = issuer.issue(user, app, &key.public_key(), args.ttl, now)?;
+    let rule = args.device.as_ref().map_or(DeviceRule::Key, |device| DeviceRule::from_claim(Some(device.to_string())));
+    let device = rule.claim().map_or_else(|| device_id(&key.public_key()), str::to_owned);
+    let ticket = issuer.issue(user, app, &key.public_key(), &rule, args.ttl, now)?;
     let expires_unix = now.saturating_add(args.ttl.as_secs());
 
     let mut object = json!({
         "user": user,
         "app": app,
+        "device": device,
         "expires_unix": expires_unix,
         "device_key": key_path.display().to_string(),
     });
@@ -43,7 +48,14 @@ pub(crate) fn run(args: &TicketArgs, data: &DataDir, output: Output) -> Result<(
             output.result(&ticket, &object)?;
         }
     }
-    output.note(&format!("for user {user} of app {app}, on the device with the key {}", key_path.display()));
+    let key = key_path.display();
+    output.note(&match rule {
+        DeviceRule::Any => format!("for user {user} of app {app}, on any device with the key {key}"),
+        DeviceRule::Key => format!("for user {user} of app {app}, on device {device} with the key {key}"),
+        DeviceRule::Named(_) => {
+            format!("for user {user} of app {app}, on a device with the key {key} that is run with --device {device}")
+        }
+    });
     Ok(())
 }
 

@@ -2,11 +2,11 @@
 
 use std::{fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ropeway_core::{
     CarrierKind,
     connect::{EstablishConfig, ReconnectConfig},
     request::Hosts,
+    session,
 };
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use thiserror::Error;
@@ -124,7 +124,8 @@ impl Builder {
         self
     }
 
-    /// Names the device, for pushes to it. By default made from the device's public key.
+    /// Names the device, for pushes to it. The ticket must allow the name in its `device` claim; the default, which is made from the
+    /// device's public key, is what a ticket without that claim allows.
     pub fn device_id(mut self, id: impl Into<String>) -> Self {
         self.device_id = Some(id.into());
         self
@@ -239,7 +240,7 @@ impl Builder {
             Some(seed) => DeviceKey::from_seed(seed),
             None => DeviceKey::generate().map_err(|_| BuildError::NoRandom)?,
         };
-        let device_id = self.device_id.unwrap_or_else(|| URL_SAFE_NO_PAD.encode(&device_key.public()[..16]));
+        let device_id = self.device_id.unwrap_or_else(|| session::device_id(&device_key.public()));
         Ok(Config {
             gateway,
             access_points,

@@ -2,8 +2,9 @@
 //!
 //! A ticket is a JSON Web Token (RFC 7519) signed with Ed25519 (RFC 8037). Its `sub` is the user, its `aud` the app, its
 //! `cnf` (RFC 7800) the key of the device that may use it. No other algorithm is ever accepted, whatever the header
-//! says.
+//! says. Its `device` says how the device may call itself ([`DeviceRule`]).
 
+mod device;
 mod issue;
 mod provider;
 
@@ -20,6 +21,7 @@ use serde::Deserialize;
 
 use crate::config::{KeySource, TicketsConfig};
 
+pub use device::DeviceRule;
 pub use issue::{IssueError, TicketIssuer};
 
 /// Verifies tickets with the keys of the configured issuers.
@@ -39,6 +41,8 @@ pub struct Ticket {
     pub app: String,
     /// The Ed25519 key of the device that may use the ticket: `cnf`.
     pub device_key: [u8; 32],
+    /// What the device may call itself: `device`.
+    pub device: DeviceRule,
     /// Seconds since the Unix epoch until which it is good: `exp`, without the leeway.
     pub expires_unix: u64,
     /// The issuer's name for this ticket: `jti`.
@@ -55,6 +59,9 @@ pub enum TicketError {
     /// Its time is over.
     #[error("ticket has expired")]
     Expired,
+    /// The device calls itself by a name that the ticket does not allow it.
+    #[error("ticket is for another device than HELLO names")]
+    ForeignDevice,
     /// It is for another app than the device named, or for one that is not served.
     #[error("ticket is for another app")]
     ForeignApp,
@@ -72,6 +79,16 @@ pub enum TicketError {
     UnknownKey,
 }
 
+impl Ticket {
+    /// Checks that the device may call itself `name`.
+    ///
+    /// # Errors
+    /// [`TicketError::ForeignDevice`].
+    pub fn check_device(&self, name: &str) -> Result<(), TicketError> {
+        if self.device.allows(name, &self.device_key) { Ok(()) } else { Err(TicketError::ForeignDevice) }
+    }
+}
+
 impl TicketError {
     /// Gives the name of the error in metrics and refusals.
     #[must_use]
@@ -80,6 +97,7 @@ impl TicketError {
             Self::BadSignature => "bad_signature",
             Self::Expired => "expired",
             Self::ForeignApp => "foreign_app",
+            Self::ForeignDevice => "foreign_device",
             Self::Malformed => "malformed",
             Self::NoDeviceKey => "no_device_key",
             Self::NotYetValid => "not_yet_valid",
@@ -153,8 +171,14 @@ impl TicketVerifier {
         if claims.sub.is_empty() {
             return Err(TicketError::Malformed);
         }
-        let expires_unix = seconds(claims.exp);
-        Ok(Ticket { user: claims.sub, app: app.to_owned(), device_key, expires_unix, ticket_id: claims.jti })
+        Ok(Ticket {
+            user: claims.sub,
+            app: app.to_owned(),
+            device_key,
+            device: DeviceRule::from_claim(claims.device),
+            expires_unix: seconds(claims.exp),
+            ticket_id: claims.jti,
+        })
     }
 
     fn check_time(&self, claims: &Claims, now_unix: u64) -> Result<(), TicketError> {
@@ -180,6 +204,7 @@ struct Claims {
     nbf: Option<f64>,
     jti: Option<String>,
     cnf: Option<serde_json::Value>,
+    device: Option<String>,
 }
 
 /// One app or several; RFC 7519 section 4.1.3.

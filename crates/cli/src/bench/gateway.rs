@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use ropeway_core::CarrierKind;
-use ropeway_gateway::tickets::TicketIssuer;
+use ropeway_gateway::tickets::{DeviceRule, TicketIssuer};
 use ropeway_net::dial::Trust;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -119,7 +119,7 @@ impl Gateway {
     /// Issues a ticket.
     pub(super) fn ticket(&self, user: &str, device_key: &[u8; 32]) -> Result<String, BenchError> {
         let now = unix_seconds(SystemTime::now());
-        Ok(self.issuer.issue(user, APP, device_key, TICKET_TTL, now)?)
+        Ok(self.issuer.issue(user, APP, device_key, &DeviceRule::Any, TICKET_TTL, now)?)
     }
 
     /// Connects to its admin API.

@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 
 use super::files::{self, Access};
-use super::{DEVELOPMENT_USER, DataDirError, TICKET_TTL};
+use super::{DEVELOPMENT_DEVICE, DEVELOPMENT_USER, DataDirError, TICKET_TTL};
 
 /// The key of a device: its private part, or the public one alone, which is enough for a ticket.
 #[derive(Clone, Eq, PartialEq)]
@@ -133,14 +133,17 @@ pub(super) fn development_ticket(
     let verifier = TicketVerifier::new(&config).map_err(|error| DataDirError::damaged(path, error))?;
     if let Some(token) = files::read(path)? {
         let later = unix_seconds(now + TICKET_TTL / 2);
-        let serves = verifier
-            .verify(token.trim(), app, later)
-            .is_ok_and(|ticket| ticket.device_key == device.public_key() && ticket.user == DEVELOPMENT_USER);
+        let serves = verifier.verify(token.trim(), app, later).is_ok_and(|ticket| {
+            ticket.device_key == device.public_key()
+                && ticket.device == DEVELOPMENT_DEVICE
+                && ticket.user == DEVELOPMENT_USER
+        });
         if serves {
             return Ok(());
         }
     }
-    let token = issuer.issue(DEVELOPMENT_USER, app, &device.public_key(), TICKET_TTL, unix_seconds(now));
+    let now = unix_seconds(now);
+    let token = issuer.issue(DEVELOPMENT_USER, app, &device.public_key(), &DEVELOPMENT_DEVICE, TICKET_TTL, now);
     let token = token.map_err(|error| DataDirError::damaged(path, error))?;
     files::write(path, Access::Secret, &format!("{token}\n"))
 }

@@ -10,7 +10,7 @@ mod lock;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ropeway_gateway::tickets::TicketIssuer;
+use ropeway_gateway::tickets::{DeviceRule, TicketIssuer};
 
 pub(crate) use self::client_file::{AccessPoint, ClientFile};
 pub(crate) use self::error::DataDirError;
@@ -96,6 +96,9 @@ impl DataDir {
 
 /// The user of the development ticket.
 pub(crate) const DEVELOPMENT_USER: &str = "dev";
+
+/// What devices with the development ticket may call themselves: several commands may run with it at once.
+pub(crate) const DEVELOPMENT_DEVICE: DeviceRule = DeviceRule::Any;
 
 /// How long a ticket is good: 30 days, so that nobody needs a new one in the middle of trying something out.
 pub(crate) const TICKET_TTL: Duration = Duration::from_hours(30 * 24);

@@ -19,7 +19,7 @@ mod seen;
 mod server;
 mod succession;
 
-pub use accept::{Accept, Admitted, HELLO_CONTEXT, PROOF_CONTEXT, Refusal, signed_input};
+pub use accept::{Accept, Admitted, HELLO_CONTEXT, PROOF_CONTEXT, Refusal, device_id, signed_input};
 pub use client::{Client, ClientConfig, ClientEvent, ClientPhase, HelloFacts};
 pub use cookie::{Cookie, SessionId};
 pub use error::LinkError;

@@ -93,6 +93,7 @@ impl Greeting {
             let hello = self.accept.handle_hello(frame.as_ref(), unix_ms())?;
             let nonce = <[u8; 16]>::try_from(hello.nonce.as_ref()).unwrap_or_default();
             let ticket = shared.verifier().verify(&hello.ticket, &hello.app, unix_ms() / 1000).map_err(no_ticket)?;
+            ticket.check_device(&hello.device).map_err(no_ticket)?;
             self.accept.handle_device_key(&ticket.device_key)?;
             let mut replay = shared.replay.lock().unwrap_or_else(PoisonError::into_inner);
             replay.take(nonce, shared.clock.now()).map_err(|rejected| match rejected {
@@ -156,7 +157,7 @@ fn no_ticket(error: TicketError) -> Refusal {
     let code = match error {
         TicketError::Expired => RefuseCode::TicketExpired,
         TicketError::ForeignApp => RefuseCode::TicketForeignApp,
-        TicketError::NoDeviceKey => RefuseCode::TicketUnbound,
+        TicketError::ForeignDevice | TicketError::NoDeviceKey => RefuseCode::TicketUnbound,
         TicketError::BadSignature | TicketError::Malformed | TicketError::NotYetValid | TicketError::UnknownKey => {
             RefuseCode::TicketInvalid
         }

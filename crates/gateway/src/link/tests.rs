@@ -18,7 +18,7 @@ use super::*;
 use crate::{
     config::{Config, KeySource, TicketKey},
     push,
-    tickets::TicketIssuer,
+    tickets::{DeviceRule, TicketIssuer},
 };
 
 const BINDING: [u8; 32] = [9; 32];
@@ -96,7 +96,10 @@ impl Bench {
             |context, message: &[u8]| Bytes::copy_from_slice(&key.sign(&signed_input(context, message)).to_bytes());
         let (device, hour) = (key.verifying_key().to_bytes(), Duration::from_secs(3_600));
         let hello = Hello {
-            ticket: self.issuer.issue("ada", "dev", &device, hour, unix_ms() / 1_000).expect("signed"),
+            ticket: self
+                .issuer
+                .issue("ada", "dev", &device, &DeviceRule::Any, hour, unix_ms() / 1_000)
+                .expect("signed"),
             app: "dev".into(),
             device: "one".into(),
             time_ms: unix_ms(),

@@ -12,7 +12,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
 
-use super::{SPKI_PREFIX, provider};
+use super::{DeviceRule, SPKI_PREFIX, provider};
 
 /// Signs tickets with one Ed25519 key.
 pub struct TicketIssuer {
@@ -98,12 +98,13 @@ impl TicketIssuer {
         user: &str,
         app: &str,
         device_key: &[u8; 32],
+        device: &DeviceRule,
         ttl: Duration,
         now_unix: u64,
     ) -> Result<String, IssueError> {
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(|_| IssueError::NoRandom)?;
-        let claims = json!({
+        let mut claims = json!({
             "sub": user,
             "aud": app,
             "iat": now_unix,
@@ -111,6 +112,9 @@ impl TicketIssuer {
             "jti": URL_SAFE_NO_PAD.encode(id),
             "cnf": { "jwk": { "kty": "OKP", "crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode(device_key) } },
         });
+        if let Some(claim) = device.claim() {
+            claims["device"] = claim.into();
+        }
         let mut header = Header::new(Algorithm::EdDSA);
         header.kid = Some(self.kid.clone());
         encode(&header, &claims, &self.key).map_err(|error| IssueError::NotSigned(error.to_string()))

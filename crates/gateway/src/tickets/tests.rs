@@ -3,6 +3,7 @@ use std::time::Duration;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signer, SigningKey};
 use proptest::prelude::*;
+use ropeway_core::session::device_id;
 use serde_json::{Value, json};
 
 use super::*;
@@ -66,11 +67,11 @@ fn without(name: &str) -> Value {
 fn an_issued_ticket_is_good_and_says_who_and_which_device() {
     let issuer = TicketIssuer::generate("dev").expect("a key");
     let verifier = TicketVerifier::new(&config(&[("dev", issuer.public_key())])).expect("a good key");
-    let token = issuer.issue("ada", "mail", &DEVICE, TTL, NOW).expect("a ticket");
+    let token = issuer.issue("ada", "mail", &DEVICE, &DeviceRule::Key, TTL, NOW).expect("a ticket");
     let ticket = verifier.verify(&token, "mail", NOW).expect("a good ticket");
     assert_eq!((ticket.user.as_str(), ticket.app.as_str()), ("ada", "mail"));
     assert_eq!((ticket.device_key, ticket.expires_unix), (DEVICE, NOW + 600));
-    let again = issuer.issue("ada", "mail", &DEVICE, TTL, NOW).expect("a ticket");
+    let again = issuer.issue("ada", "mail", &DEVICE, &DeviceRule::Key, TTL, NOW).expect("a ticket");
     assert_ne!(ticket.ticket_id, verifier.verify(&again, "mail", NOW).expect("a good ticket").ticket_id);
 }
 
@@ -156,16 +157,16 @@ fn the_key_named_in_the_header_decides() {
     let both = config(&[("old", old.public_key()), ("new", new.public_key())]);
     let verifier = TicketVerifier::new(&both).expect("good keys");
     for issuer in [&old, &new] {
-        let token = issuer.issue("ada", "shop", &DEVICE, TTL, NOW).expect("a ticket");
+        let token = issuer.issue("ada", "shop", &DEVICE, &DeviceRule::Key, TTL, NOW).expect("a ticket");
         assert!(verifier.verify(&token, "shop", NOW).is_ok(), "{}", issuer.kid());
     }
 
     let swapped = TicketIssuer::from_pem("new", &old.private_pem()).expect("a key");
-    let token = swapped.issue("ada", "shop", &DEVICE, TTL, NOW).expect("a ticket");
+    let token = swapped.issue("ada", "shop", &DEVICE, &DeviceRule::Key, TTL, NOW).expect("a ticket");
     assert_eq!(verifier.verify(&token, "shop", NOW), Err(TicketError::BadSignature));
 
     let stranger = TicketIssuer::from_pem("other", &old.private_pem()).expect("a key");
-    let token = stranger.issue("ada", "shop", &DEVICE, TTL, NOW).expect("a ticket");
+    let token = stranger.issue("ada", "shop", &DEVICE, &DeviceRule::Key, TTL, NOW).expect("a ticket");
     assert_eq!(verifier.verify(&token, "shop", NOW), Err(TicketError::UnknownKey));
 }
 
@@ -237,7 +238,7 @@ fn keys_are_read_from_pem_files_of_other_tools() {
     let verifier = TicketVerifier::new(&config).expect("a good key");
 
     let issuer = TicketIssuer::from_pem("k", &foreign.serialize_pem()).expect("a key");
-    let token = issuer.issue("ada", "shop", &DEVICE, TTL, NOW).expect("a ticket");
+    let token = issuer.issue("ada", "shop", &DEVICE, &DeviceRule::Key, TTL, NOW).expect("a ticket");
     assert!(verifier.verify(&token, "shop", NOW).is_ok());
 
     std::fs::write(&file, issuer.public_pem()).expect("written");
@@ -300,4 +301,22 @@ proptest! {
         prop_assume!(changed != ticket);
         prop_assert!(verifier.verify(&changed, "shop", NOW).is_err());
     }
+}
+
+#[test]
+fn a_ticket_says_what_its_device_may_call_itself() {
+    let (verifier, key) = stage();
+    let own = device_id(&DEVICE);
+    for (claims, good, bad) in [
+        (claims(), &*own, "phone"),
+        (with("device", json!("phone")), "phone", &*own),
+        (with("device", json!("")), "", "phone"),
+    ] {
+        let ticket = verifier.verify(&signed(&key, &claims), "shop", NOW).expect("a good ticket");
+        assert_eq!(ticket.check_device(good), Ok(()), "{claims}");
+        assert_eq!(ticket.check_device(bad), Err(TicketError::ForeignDevice), "{claims}");
+    }
+    let any = verifier.verify(&signed(&key, &with("device", json!("*"))), "shop", NOW).expect("a good ticket");
+    assert_eq!((any.check_device("phone"), any.check_device(&own)), (Ok(()), Ok(())));
+    assert_eq!(verifier.verify(&signed(&key, &with("device", json!(7))), "shop", NOW), Err(TicketError::Malformed));
 }

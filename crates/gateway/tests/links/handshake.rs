@@ -5,12 +5,13 @@ use std::time::Duration;
 use prost::Message;
 use ropeway_core::{
     CarrierKind,
+    session::device_id,
     wire::{
         Frame, Kind,
         message::{Hello, RefuseCode, SignedHello},
     },
 };
-use ropeway_gateway::tickets::TicketIssuer;
+use ropeway_gateway::tickets::{DeviceRule, TicketIssuer};
 use ropeway_net::unix_ms;
 
 use crate::{
@@ -43,14 +44,39 @@ async fn a_ticket_that_is_no_good_is_refused_by_name() {
     let (now, hour) = (unix_ms() / 1000, Duration::from_secs(3_600));
 
     refused(&world, RefuseCode::TicketInvalid, "ticket_invalid", &with("no ticket at all".into())).await;
-    let other = TicketIssuer::generate("test").unwrap().issue("eve", "dev", &device, DAY, now).unwrap();
+    let other =
+        TicketIssuer::generate("test").unwrap().issue("eve", "dev", &device, &DeviceRule::Any, DAY, now).unwrap();
     refused(&world, RefuseCode::TicketInvalid, "ticket_invalid", &with(other)).await;
-    let expired = world.issuer.issue("eve", "dev", &device, hour, now - 7_200).unwrap();
+    let expired = world.issuer.issue("eve", "dev", &device, &DeviceRule::Any, hour, now - 7_200).unwrap();
     refused(&world, RefuseCode::TicketExpired, "ticket_expired", &with(expired)).await;
-    let foreign = world.issuer.issue("eve", "shop", &device, DAY, now).unwrap();
+    let foreign = world.issuer.issue("eve", "shop", &device, &DeviceRule::Any, DAY, now).unwrap();
     refused(&world, RefuseCode::TicketForeignApp, "ticket_foreign_app", &with(foreign)).await;
     let claims = serde_json::json!({ "sub": "eve", "aud": "dev", "exp": now + 3_600 });
     refused(&world, RefuseCode::TicketUnbound, "ticket_unbound", &with(token(&world, &claims))).await;
+}
+
+#[tokio::test]
+async fn a_device_can_take_no_name_that_its_ticket_does_not_allow() {
+    let world = World::new(|_| ()).await;
+    let key_bytes = key(1).verifying_key().to_bytes();
+    let named = |device: &str, rule: &DeviceRule| {
+        let ticket = world.issuer.issue("eve", "dev", &key_bytes, rule, DAY, unix_ms() / 1000).unwrap();
+        Hello { ticket, device: device.into(), ..hello(&world, 1) }
+    };
+    let given = DeviceRule::Named("eves-phone".into());
+    for (device, rule) in
+        [("adas-phone", &given), ("", &given), ("adas-phone", &DeviceRule::Key), ("*", &DeviceRule::Key)]
+    {
+        refused(&world, RefuseCode::TicketUnbound, "ticket_unbound", &named(device, rule)).await;
+    }
+    for (device, rule) in
+        [("eves-phone", &given), (&device_id(&key_bytes), &DeviceRule::Key), ("tablet", &DeviceRule::Any)]
+    {
+        let mut stranger = Stranger::connect(&world).await;
+        stranger.send(&signed(&named(device, rule), &key(1))).await;
+        stranger.prove(&key(1)).await;
+        assert_eq!(stranger.frame().await.map(|frame| frame.kind), Some(Kind::Welcome), "{device}");
+    }
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use ropeway_core::{
 use ropeway_gateway::{
     Gateway,
     config::{Config, KeySource, RouteConfig, TicketKey},
-    tickets::TicketIssuer,
+    tickets::{DeviceRule, TicketIssuer},
 };
 use ropeway_net::{
     Clock,
@@ -93,7 +93,8 @@ impl World {
 
     pub(crate) fn ticket(&self, user: &str, app: &str, key: &SigningKey) -> String {
         let day = Duration::from_secs(86_400);
-        self.issuer.issue(user, app, &key.verifying_key().to_bytes(), day, unix_ms() / 1000).unwrap()
+        let (key, any) = (key.verifying_key().to_bytes(), DeviceRule::Any);
+        self.issuer.issue(user, app, &key, &any, day, unix_ms() / 1000).unwrap()
     }
 
     pub(crate) fn device(&self, seed: u8) -> Device {

@@ -243,7 +243,7 @@ impl Machine for Server {
                     }
                 }
             }
-            Kind::Request => {
+            Kind::Request | Kind::Stream => {
                 self.mux.handle_frame(frame)?;
                 let refused = self.mux.take_refused();
                 if refused > 0 {
@@ -256,7 +256,6 @@ impl Machine for Server {
             | Kind::Welcome
             | Kind::Refuse
             | Kind::Response
-            | Kind::Stream
             | Kind::Push
             | Kind::Sync
             | Kind::Redirect

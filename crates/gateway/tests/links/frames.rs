@@ -126,6 +126,18 @@ async fn frames_out_of_phase_end_the_link() {
 }
 
 #[tokio::test]
+async fn a_stream_is_turned_down_and_the_link_goes_on() {
+    let world = World::new(|_| ()).await;
+    let mut stranger = Stranger::admitted(&world, 1).await;
+    let stream = Frame { kind: Kind::Stream, flags: Flags::NONE, channel: 1, payload: Bytes::from_static(b"tcp") };
+    stranger.send_bytes(&encoded(&[stream.clone(), stream])).await;
+    let reset: Reset = stranger.frame_of(Kind::Reset).await.as_ref().message().unwrap();
+    assert_eq!(reset.code(), ResetCode::Unsupported);
+    stranger.send(&PING).await;
+    assert_eq!(stranger.frame().await.map(|frame| frame.kind), Some(Kind::Pong), "one answer for one channel");
+}
+
+#[tokio::test]
 async fn a_bad_frame_right_behind_proof_leaves_no_session() {
     let world = World::new(|_| ()).await;
     let attack = async {

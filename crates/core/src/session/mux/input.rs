@@ -17,6 +17,7 @@ impl Mux {
         match (frame.kind, self.role) {
             (Kind::Request, Role::Gateway) => self.handle_request(frame),
             (Kind::Response, Role::Client) => self.handle_response(frame),
+            (Kind::Stream, Role::Gateway) => self.handle_stream(frame),
             (Kind::Body, _) => self.handle_body(frame),
             (Kind::Trailers, _) => self.handle_trailers(frame),
             (Kind::Reset, _) => self.handle_reset(frame),
@@ -48,6 +49,19 @@ impl Mux {
         let exchange = Channel { sending: Sending::new(None, limit), receiving, forget_at: None };
         self.channels.insert(frame.channel, exchange);
         self.events.push_back(MuxEvent::Request { channel: frame.channel, head, end });
+        Ok(())
+    }
+
+    /// Turns a stream down without hurting the other exchanges: this version knows the frame, and carries no streams yet.
+    fn handle_stream(&mut self, frame: FrameRef<'_>) -> Result<(), LinkError> {
+        if self.link.is_none() || frame.channel == 0 {
+            return Err(LinkError::Unexpected { kind: frame.kind });
+        }
+        // What follows the first frame was on its way.
+        if self.seen.mark(frame.channel) {
+            self.refused += 1;
+            self.send_reset(frame.channel, ResetCode::Unsupported, "not executed: streams are not supported");
+        }
         Ok(())
     }
 

@@ -155,7 +155,8 @@ pub struct Mux {
     role: Role,
     config: MuxConfig,
     link: Option<Box<Link>>,
-    channels: BTreeMap<u64, Channel>,
+    /// Boxed, because a map of one has room for eleven.
+    channels: BTreeMap<u64, Box<Channel>>,
     /// Client: number of the last exchange opened.
     opened: u64,
     /// Gateway: numbers that arrived.
@@ -249,7 +250,7 @@ impl Mux {
         let mut sending = Sending::new(Some(Head::Request(head)), limit);
         sending.fin = end.then_some(Fin::End(None));
         let receiving = Receiving::new(u64::from(self.config.channel_credit));
-        self.channels.insert(self.opened, Channel { sending, receiving, forget_at: None });
+        self.channels.insert(self.opened, Box::new(Channel { sending, receiving, forget_at: None }));
         self.queue(self.opened);
         Some(self.opened)
     }
@@ -377,8 +378,20 @@ impl Mux {
         {
             self.remove(channel);
         }
-        if self.finished.is_empty() {
-            self.finished = VecDeque::new();
+        if self.channels.is_empty() {
+            self.rest();
+        }
+    }
+
+    /// Lets go of the room that exchanges took up: most sessions have none most of the time.
+    fn rest(&mut self) {
+        self.channels = BTreeMap::new();
+        self.finished = VecDeque::new();
+        self.events.shrink_to_fit();
+        if let Some(link) = self.link.as_mut() {
+            link.control.shrink_to_fit();
+            link.heads.shrink_to_fit();
+            link.bodies.shrink_to_fit();
         }
     }
 

@@ -1,7 +1,7 @@
 //! The sessions of this gateway: by number, and by whom a message may be for.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -65,7 +65,8 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Inner {
     sessions: HashMap<SessionId, Held>,
-    targets: HashMap<Target, HashSet<SessionId>>,
+    /// Who is to get what: most targets have one session, so that a set for each would hold little but itself.
+    targets: BTreeSet<(Target, SessionId)>,
     /// Sessions without a link, by when they are forgotten.
     detached: BTreeSet<(Time, SessionId)>,
 }
@@ -92,7 +93,8 @@ impl Registry {
             Target::All => self.all(),
             Target::Device(_) | Target::Topic(_) | Target::User(_) => {
                 let inner = self.lock();
-                let ids = inner.targets.get(target).into_iter().flatten();
+                let all = (target.clone(), SessionId(0))..=(target.clone(), SessionId(u64::MAX));
+                let ids = inner.targets.range(all).map(|(_, id)| id);
                 ids.filter_map(|id| inner.sessions.get(id)).map(|held| Arc::clone(&held.entry)).collect()
             }
         }
@@ -140,7 +142,7 @@ impl Registry {
             _held: self.held.hold(),
         });
         for target in targets {
-            inner.targets.entry(target).or_default().insert(id);
+            inner.targets.insert((target, id));
         }
         inner.sessions.insert(id, Held { entry: Arc::clone(&entry), expires: None });
         let (number, ()) = entry.session.begin_link_with(attach);
@@ -201,7 +203,7 @@ impl Registry {
         let interest = interests.interest(target.clone()).map_err(NoTopic::Full)?;
         let mut inner = self.lock();
         if inner.sessions.contains_key(&entry.id) {
-            inner.targets.entry(target).or_default().insert(entry.id);
+            inner.targets.insert((target, entry.id));
             entry.interests().push(interest);
         }
         Ok(())
@@ -209,8 +211,8 @@ impl Registry {
 
     pub(crate) fn unsubscribe(&self, entry: &Entry, topic: &str) {
         let Ok(target) = format!("topic:{topic}").parse::<Target>() else { return };
-        self.lock().drop_target(&target, entry.id);
         entry.interests().retain(|interest| *interest.target() != target);
+        self.lock().targets.remove(&(target, entry.id));
     }
 
     /// Forgets the sessions whose time is over; returns when the next one's is.
@@ -251,7 +253,7 @@ impl Registry {
         let registered = std::mem::take(&mut *entry.interests());
         let mut inner = self.lock();
         for interest in &registered {
-            inner.drop_target(interest.target(), entry.id);
+            inner.targets.remove(&(interest.target().clone(), entry.id));
         }
         drop(inner);
         entry.session.dissolve();
@@ -283,17 +285,6 @@ impl NoTopic {
         match self {
             Self::Full(_) => "interests_full",
             Self::Name => "bad_topic",
-        }
-    }
-}
-
-impl Inner {
-    fn drop_target(&mut self, target: &Target, id: SessionId) {
-        if let Some(ids) = self.targets.get_mut(target) {
-            ids.remove(&id);
-            if ids.is_empty() {
-                self.targets.remove(target);
-            }
         }
     }
 }

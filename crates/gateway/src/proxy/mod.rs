@@ -138,7 +138,9 @@ impl Proxy {
                 Ok(response.map(|body| self.watched(exit, body, exchange, slot)))
             }
             Way::Http(target, upstream) => {
-                let response = exit.send(target, upstream, request, authority, peer, &exchange).await?;
+                // Boxed, so that requests to built-in services do not carry its size.
+                let answer = Box::pin(exit.send(target, upstream, request, authority, peer, &exchange));
+                let response = answer.await?;
                 Ok(response.map(|body| self.watched(exit, body, exchange, slot)))
             }
         }

@@ -37,7 +37,7 @@ where
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .pool_max_idle_per_host(POOL_IDLE_MAX)
+            .pool_max_idle_per_host(spec.in_flight_max.min(POOL_IDLE_MAX))
             .http1_max_buf_size(H1_BUFFER_BYTES)
             .http2_only(target.is_h2())
             .http2_initial_stream_window_size(window)
@@ -75,8 +75,9 @@ where
 /// `KeepAliveTimeout` close after 5 s: leaving first avoids writing into a closing connection.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Unused connections kept per route.
-const POOL_IDLE_MAX: usize = 128;
+/// Unused connections kept per route: as many as a route has in flight by default. Fewer would be closed and opened again
+/// in every lull of a busy route.
+const POOL_IDLE_MAX: usize = 1_024;
 
 /// Most bytes hyper buffers of one HTTP/1 answer before the client takes them; also the limit on
 /// an answer's head. Eight pages of nginx's `large_client_header_buffers` (4 × 8 KiB), twice.

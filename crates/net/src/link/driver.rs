@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     pin::Pin,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
 };
 
 use ropeway_core::{
@@ -11,7 +11,7 @@ use ropeway_core::{
     session::LinkError,
     wire::{Frame, FrameRef},
 };
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{
     Clock,
@@ -129,16 +129,27 @@ fn poll_turn(
             // A machine that names a past deadline again would spin; its next turn comes with the next frame.
             return Poll::Pending;
         }
-        let instant = peer.clock().instant(deadline);
-        let timer = sleep.get_or_insert_with(|| Box::pin(sleep_until(instant)));
-        if timer.deadline() != instant {
-            timer.as_mut().reset(instant);
-        }
-        if timer.as_mut().poll(cx).is_pending() {
-            return Poll::Pending;
-        }
+        ready!(poll_deadline(sleep, peer.clock().instant(deadline), cx));
         peer.handle_timeout(peer.now())?;
         fired = Some(deadline);
+    }
+}
+
+/// Waits for a deadline that may have moved since the last call.
+///
+/// With every frame it moves away. The timer then stays where it is and fires once in vain, which costs less than to move it
+/// along with every frame.
+fn poll_deadline(sleep: &mut Option<Pin<Box<Sleep>>>, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    let timer = sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+    if deadline < timer.deadline() {
+        timer.as_mut().reset(deadline);
+    }
+    loop {
+        ready!(timer.as_mut().poll(cx));
+        if timer.deadline() >= deadline {
+            return Poll::Ready(());
+        }
+        timer.as_mut().reset(deadline);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The asynchronous face of a session: a handle many tasks share, bodies they read and write, and the driver of a carrier.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
 };
@@ -42,7 +42,8 @@ struct Shared<M> {
 
 struct State<M> {
     machine: M,
-    exchanges: HashMap<u64, Exchange>,
+    /// Boxed, so that the map of a session at rest is small.
+    exchanges: BTreeMap<u64, Box<Exchange>>,
     requests: Vec<NewRequest>,
     /// Counts links; the driver of an older one stops.
     link: u64,
@@ -80,7 +81,7 @@ impl<M: Machine> Session<M> {
     /// Shares a machine.
     #[must_use]
     pub fn new(machine: M, clock: Clock) -> Self {
-        let state = State { machine, exchanges: HashMap::new(), requests: Vec::new(), link: 0 };
+        let state = State { machine, exchanges: BTreeMap::new(), requests: Vec::new(), link: 0 };
         Self { shared: Arc::new(Shared { clock, state: Mutex::new(state), driver: AtomicWaker::new() }) }
     }
 
@@ -156,7 +157,7 @@ impl<M: Machine> Session<M> {
         let mut state = self.lock();
         let channel = state.machine.mux().request(head, end)?;
         // Under the same lock: the answer may be quick.
-        state.exchanges.insert(channel, Exchange::default());
+        state.exchanges.insert(channel, Box::default());
         state.dispatch();
         drop(state);
         self.shared.driver.wake();
@@ -303,7 +304,7 @@ impl<M: Machine> State<M> {
                 MuxEvent::End { channel, trailers } => self.end(channel, Ok(trailers)),
                 MuxEvent::Request { channel, head, end } => {
                     let exchange = Exchange { end: end.then_some(Ok(None)), ..Exchange::default() };
-                    self.exchanges.insert(channel, exchange);
+                    self.exchanges.insert(channel, Box::new(exchange));
                     self.requests.push(NewRequest { channel, head, end });
                 }
                 MuxEvent::Response { channel, head, end } => {
@@ -325,6 +326,10 @@ impl<M: Machine> State<M> {
     /// Lets go of an exchange: what it did not read counts as read, and who still waits learns that it is over.
     fn forget(&mut self, channel: u64) {
         let Some(exchange) = self.exchanges.remove(&channel) else { return };
+        if self.exchanges.is_empty() {
+            // An emptied map keeps its room.
+            self.exchanges = BTreeMap::new();
+        }
         let unread: usize = exchange.body.iter().map(Bytes::len).sum();
         if unread > 0 {
             self.machine.mux().consumed(channel, unread as u64);

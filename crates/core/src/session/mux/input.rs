@@ -46,7 +46,7 @@ impl Mux {
         let mut receiving = Receiving::new(u64::from(self.config.channel_credit));
         receiving.head = true;
         receiving.fin = end;
-        let exchange = Channel { sending: Sending::new(None, limit), receiving, forget_at: None };
+        let exchange = Box::new(Channel { sending: Sending::new(None, limit), receiving, forget_at: None });
         self.channels.insert(frame.channel, exchange);
         self.events.push_back(MuxEvent::Request { channel: frame.channel, head, end });
         Ok(())

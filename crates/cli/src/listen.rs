@@ -31,6 +31,7 @@ pub(crate) async fn run(args: &ListenArgs, data: &DataDir, output: Output) -> Re
     let mut left = args.count;
     let result = loop {
         if left == Some(0) {
+            pushes.acknowledge();
             break Ok(());
         }
         let written = tokio::select! {

@@ -70,8 +70,7 @@ impl Client {
 
     /// Returns the messages that gateways push to this client, from the next one on.
     ///
-    /// A message is acknowledged when the stream yields it, so an app that must not lose it in a crash stores it before it asks for
-    /// the next. Up to 1,024 messages (4 MiB) wait for the stream; what comes beyond is lost and told as a gap. The newest stream
+    /// A message is acknowledged when the app asks for the next one, so that one which is lost in a crash comes again. Up to 1,024 messages (4 MiB) wait for the stream; what comes beyond is lost and told as a gap. The newest stream
     /// gets the messages, an older one ends. Opens the link if there is none.
     #[must_use = "messages wait until the stream is polled"]
     pub fn pushes(&self) -> PushStream {

@@ -13,11 +13,14 @@ use crate::client::Handle;
 
 /// The messages for this client, in the order they came. See [`crate::Client::pushes`].
 ///
-/// It ends when the client is closed or another stream takes its place.
+/// It ends when the client is closed or another stream takes its place. A message is acknowledged when the app asks for the next one,
+/// or by [`acknowledge`](Self::acknowledge): if the process dies before that, it comes again, `redelivered`.
 #[must_use = "streams do nothing unless polled"]
 pub struct PushStream {
     handle: Handle,
     number: u64,
+    /// Id of the message that the app has and was not acknowledged yet.
+    shown: Option<String>,
 }
 
 /// What a gateway pushed.
@@ -51,7 +54,15 @@ pub struct PushMessage {
 impl PushStream {
     pub(crate) fn new(handle: Handle) -> Self {
         let number = handle.shared().begin_stream();
-        Self { handle, number }
+        Self { handle, number, shown: None }
+    }
+
+    /// Says that the app is done with what it was given last, without asking for more.
+    pub fn acknowledge(&mut self) {
+        let Some(id) = self.shown.take() else { return };
+        for (_, session) in &self.handle.shared().roster().sessions {
+            session.with(|client, _| client.shown(&id));
+        }
     }
 
     /// Returns the next event; `None` when the stream has ended.
@@ -63,7 +74,8 @@ impl PushStream {
 impl Stream for PushStream {
     type Item = PushEvent;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<PushEvent>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<PushEvent>> {
+        self.acknowledge();
         let shared = self.handle.shared();
         match shared.next_push(self.number, cx.waker()) {
             None => Poll::Ready(None),
@@ -71,9 +83,7 @@ impl Stream for PushStream {
             Some(None) => Poll::Pending,
             Some(Some(FeedItem::Gap)) => Poll::Ready(Some(PushEvent::Gap)),
             Some(Some(FeedItem::Message { message, redelivered })) => {
-                for (_, session) in &shared.roster().sessions {
-                    session.with(|client, _| client.shown(&message.id));
-                }
+                self.shown = Some(message.id.clone());
                 Poll::Ready(Some(PushEvent::Message(PushMessage {
                     id: message.id,
                     topic: message.topic,

@@ -129,8 +129,12 @@ impl Exit {
             answer = self.first_byte(upstream, request, exchange).await;
         }
         let mut response = answer?;
+        if response.status().is_informational() {
+            // Nobody asked for another protocol (RFC 9110 section 15.2.2).
+            return Err(ProxyError::UpstreamBadResponse);
+        }
         exchange.set_answered();
-        headers::from_upstream(response.headers_mut());
+        headers::from_upstream(&mut response);
         Ok(response)
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use http::header::Entry;
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 
 use super::{Peer, ProxyError};
 use crate::route::{Route, has_dot_segment};
@@ -76,7 +76,7 @@ pub(super) fn to_upstream<B>(
     parts.authority = Some(named.clone());
     parts.path_and_query = Some(path);
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| ProxyError::RequestMalformed)?;
-    *request.version_mut() = if target.is_h2() { http::Version::HTTP_2 } else { http::Version::HTTP_11 };
+    *request.version_mut() = if target.is_h2() { Version::HTTP_2 } else { Version::HTTP_11 };
 
     let headers = request.headers_mut();
     let wants_trailers = te_trailers(headers);
@@ -113,7 +113,16 @@ pub(super) fn to_upstream<B>(
 }
 
 /// Rewrites an upstream's answer head for the client.
-pub(super) fn from_upstream(headers: &mut HeaderMap) {
+pub(super) fn from_upstream<B>(response: &mut Response<B>) {
+    // An HTTP/1.0 answer may end with its connection. Told as such, it would look complete where it was cut.
+    *response.version_mut() = Version::HTTP_11;
+    let status = response.status();
+    let headers = response.headers_mut();
+    // RFC 9112 section 6.3: the length that counts is that of the chunks, and RFC 9110 section 8.6: 1xx and 204 have none.
+    if headers.contains_key(header::TRANSFER_ENCODING) || status.is_informational() || status == StatusCode::NO_CONTENT
+    {
+        headers.remove(header::CONTENT_LENGTH);
+    }
     strip_hop_by_hop(headers);
     headers.remove(header::PROXY_AUTHENTICATE);
     remove_where(headers, |name| name.starts_with("ropeway-"));
@@ -402,12 +411,13 @@ mod tests {
 
     #[test]
     fn an_answer_cannot_speak_for_the_gateway() {
-        let mut headers = HeaderMap::new();
+        let mut response = Response::new(());
+        let headers = response.headers_mut();
         for name in ["ropeway-error", "ropeway-not-executed", "connection", "keep-alive"] {
             headers.insert(name, HeaderValue::from_static("x"));
         }
         headers.insert("trailer", HeaderValue::from_static("grpc-status"));
-        from_upstream(&mut headers);
-        assert_eq!(headers.len(), 1);
+        from_upstream(&mut response);
+        assert_eq!(response.headers().len(), 1);
     }
 }

@@ -101,7 +101,7 @@ impl Proxy {
             };
             let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
             let protocol = response.headers_mut().remove(header::UPGRADE);
-            headers::from_upstream(response.headers_mut());
+            headers::from_upstream(&mut response);
             if !switched {
                 exchange.set_answered();
                 return Ok(response.map(|body| self.watched(&exit, body, exchange, slot)));

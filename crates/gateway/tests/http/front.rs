@@ -104,6 +104,21 @@ async fn a_cut_upstream_body_is_cut_towards_the_client_too() {
 }
 
 #[tokio::test]
+async fn an_answer_that_ends_with_its_connection_is_cut_where_that_broke() {
+    let upstream = raw_upstream(|mut stream, _| async move {
+        read_head(&mut stream).await;
+        stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhalf").await.expect("written");
+        // Closed so, the connection is reset behind the last byte.
+        stream.set_zero_linger().expect("the socket is open");
+    })
+    .await;
+    let door = Door::to(&format!("http://{upstream}"));
+    let answer = door.say("GET / HTTP/1.1\r\nhost: a.test\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("4\r\nhalf\r\n"), "{answer}");
+    assert_counted(&door.metrics, ProxyError::UpstreamBodyCut, 1);
+}
+
+#[tokio::test]
 async fn an_upstream_that_goes_silent_midway_is_cut_towards_the_client() {
     let upstream = raw_upstream(|mut stream, _| async move {
         read_head(&mut stream).await;

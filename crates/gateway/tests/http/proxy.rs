@@ -229,6 +229,34 @@ async fn a_cut_answer_ends_in_an_error_however_its_length_was_told() {
 }
 
 #[tokio::test]
+async fn an_answer_that_contradicts_itself_is_set_right() {
+    let heads = [
+        (
+            &b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"[..],
+            "hello",
+        ),
+        (b"HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\nhello", ""),
+        (b"HTTP/1.0 200 OK\r\n\r\nhello", "hello"),
+    ];
+    for (bytes, body) in heads {
+        let upstream = answering(bytes).await;
+        let (proxy, _) = proxy_to(&format!("http://{upstream}"));
+        let response = proxy.forward(get("https://a.test/"), peer()).await.expect("a head");
+        assert_eq!((response.version(), response.headers().get("content-length")), (http::Version::HTTP_11, None));
+        assert_eq!(response.into_body().collect().await.expect("whole").to_bytes(), body);
+    }
+}
+
+#[tokio::test]
+async fn a_switch_of_protocols_that_nobody_asked_for_is_a_bad_response() {
+    let upstream = answering(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await;
+    let (proxy, metrics) = proxy_to(&format!("http://{upstream}"));
+    let error = proxy.forward(get("https://a.test/"), peer()).await.expect_err("refused");
+    assert_eq!(error, ProxyError::UpstreamBadResponse);
+    assert_counted(&metrics, error, 1);
+}
+
+#[tokio::test]
 async fn an_h2c_answer_that_is_reset_ends_in_an_error() {
     let (sender, body) = channel(2);
     let body = Mutex::new(Some(body));

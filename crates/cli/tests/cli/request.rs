@@ -1,6 +1,8 @@
 //! `ropeway request`: what comes through the link is what the service said.
 
-use std::process::Command;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -119,6 +121,34 @@ fn a_body_cut_by_the_service_is_no_success() {
         assert!(codes.iter().any(|(code, name)| done.code == *code && cut["error"] == *name), "{carrier}: {cut}");
         let written = std::fs::read(place.path("answer")).unwrap_or_default();
         assert!(b"half".starts_with(&written), "{carrier}: {written:?}");
+    }
+}
+
+#[test]
+fn no_link_stays_behind_when_the_command_has_ended() {
+    let place = Place::new();
+    let up = place.up(&[]);
+    for carrier in ["quic", "tls", "ws"] {
+        for _ in 0..3 {
+            place.run(&["request", "--carrier", carrier, "https://demo.test/"]).good();
+        }
+    }
+    let mut command = place.command(&["request", "--carrier", "quic", "https://demo.test/bytes?n=50000000"]);
+    let mut cut = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary runs");
+    let mut output = cut.stdout.take().expect("piped");
+    output.read_exact(&mut [0]).expect("the body begins");
+    drop(output);
+    cut.wait().expect("it ends");
+    // A connection that ends without a word is given up after 20 s and more.
+    let until = Instant::now() + Duration::from_secs(10);
+    let open =
+        |text: &str| text.lines().filter(|line| line.starts_with("ropeway_links{") && !line.ends_with(" 0")).count();
+    loop {
+        let metrics = output_of(Command::new("curl").args(["-sS", &format!("http://{}/metrics", up.address("admin"))]));
+        if open(&String::from_utf8_lossy(&metrics)) == 0 {
+            break;
+        }
+        assert!(Instant::now() < until, "{}", String::from_utf8_lossy(&metrics));
     }
 }
 

@@ -67,12 +67,20 @@ impl Link {
         let ended = drive(carrier.as_mut(), &mut self).await;
         self.session.end_link(self.number);
         self.pass_on();
-        let report = self.report(What::Ended(ended));
-        // The engine is gone only when the client is.
-        let _ = self.reports.send(report).await;
         let goodbye = std::future::poll_fn(|cx| with_scratch(|scratch| carrier.poll_close(cx, scratch)));
         // A peer that does not take the goodbye is left without it.
-        let _ = timeout(GOODBYE_WITHIN, goodbye).await;
+        let goodbye = timeout(GOODBYE_WITHIN, goodbye);
+        let broken = ended.is_err();
+        let report = self.report(What::Ended(ended));
+        // The engine is gone only when the client is.
+        if broken {
+            let _ = self.reports.send(report).await;
+            let _ = goodbye.await;
+        } else {
+            // Who closes the client may end the process as soon as the link has ended.
+            let _ = goodbye.await;
+            let _ = self.reports.send(report).await;
+        }
     }
 
     const fn report(&self, what: What) -> Report {

@@ -5,6 +5,8 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use noq::{Endpoint, EndpointConfig, crypto::rustls::QuicServerConfig};
+use noq_proto::HashedConnectionIdGenerator;
+use ring::hmac;
 use ropeway_cluster::Bus;
 use ropeway_net::{
     carrier::{QuicCarrier, TlsCarrier, WsCarrier, link_transport, ws_limits},
@@ -32,6 +34,9 @@ pub(crate) struct TlsFiles {
     certificates: Arc<CertSource>,
     early_data_bytes_max: u32,
     sessions_max: usize,
+    /// What QUIC keys are made from that must outlive the process: a client learns by them that the gateway has restarted and knows
+    /// nothing of its connection (RFC 9000 section 10.3).
+    quic_secret: hmac::Key,
 }
 
 /// Sockets that are bound and not served yet.
@@ -45,11 +50,13 @@ pub(crate) struct Listeners {
 impl TlsFiles {
     pub(crate) fn load(config: &Config) -> Result<Self, StartError> {
         let (chain, key) = read_certificate(config)?;
+        let quic_secret = hmac::Key::new(hmac::HMAC_SHA256, key.secret_der());
         let certificates = CertSource::new(chain, key).map_err(|error| unusable(config, &error))?;
         Ok(Self {
             certificates: Arc::new(certificates),
             early_data_bytes_max: config.tls.early_data_bytes,
             sessions_max: config.tls.sessions_max,
+            quic_secret,
         })
     }
 
@@ -214,7 +221,18 @@ fn quic_endpoint(address: SocketAddr, tls: &TlsFiles) -> io::Result<Endpoint> {
     let mut server = noq::ServerConfig::with_crypto(Arc::new(crypto));
     server.transport_config(Arc::new(link_transport()));
     let socket = std::net::UdpSocket::bind(address)?;
-    Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(noq::TokioRuntime))
+    Endpoint::new(endpoint_config(&tls.quic_secret), Some(server), socket, Arc::new(noq::TokioRuntime))
+}
+
+/// Makes an endpoint that answers packets of an earlier process's connections by a stateless reset.
+fn endpoint_config(secret: &hmac::Key) -> EndpointConfig {
+    let reset_key = hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(secret, RESET_CONTEXT).as_ref());
+    let mut config = EndpointConfig::new(Arc::new(reset_key));
+    let ids = hmac::sign(secret, CONNECTION_ID_CONTEXT);
+    let ids = u64::from_be_bytes(*ids.as_ref().first_chunk().expect("a digest has 32 bytes"));
+    // Packets whose connection id this endpoint cannot have made are dropped without an answer.
+    config.cid_generator(Arc::new(move || Box::new(HashedConnectionIdGenerator::from_key(ids))));
+    config
 }
 
 async fn accept_quic<B: Bus>(shared: Arc<Shared<B>>, endpoint: Endpoint) {
@@ -249,6 +267,10 @@ async fn accept_quic<B: Bus>(shared: Arc<Shared<B>>, endpoint: Endpoint) {
         });
     }
 }
+
+/// Keep the keys that are made from the private one apart.
+const RESET_CONTEXT: &[u8] = b"ropeway quic stateless reset";
+const CONNECTION_ID_CONTEXT: &[u8] = b"ropeway quic connection id";
 
 /// Ports tried for TCP and UDP together, where the configuration leaves the choice to the system: with a tenth of all ports taken for
 /// UDP, one start in a hundred million fails.

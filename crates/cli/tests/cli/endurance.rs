@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use ropeway::{Client, PushEvent, PushStream, ReconnectConfig};
+use ropeway::{CarrierKind, Client, Event, PushEvent, PushStream, ReconnectConfig};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -65,6 +65,32 @@ async fn a_thousand_posts_run_once_each_while_the_gateway_drains_and_restarts() 
     assert_eq!(executed.len(), REQUESTS);
     let doubled: Vec<_> = executed.iter().filter(|(_, times)| **times != 1).collect();
     assert!(doubled.is_empty(), "executed more than once: {doubled:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_restarted_tells_a_quic_client_that_its_connection_is_gone() {
+    let place = Place::new();
+    let up = place.up(&[]);
+    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+    let builder = ClientFile::of(&place).client().carrier(CarrierKind::Quic).timeout(PATIENCE);
+    let client = builder.on_event(move |event| drop(sender.send(event))).build().unwrap();
+    let answer = client.get("https://demo.test/").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+
+    let second = tokio::task::spawn_blocking(move || restart(&place, up, "-KILL", "")).await.unwrap();
+    // What it sends meets a gateway that knows nothing of it.
+    let answer = client.get("https://demo.test/").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let lost = timeout(PATIENCE, async {
+        loop {
+            if let Some(Event::LinkLost { reason }) = events.recv().await {
+                return reason;
+            }
+        }
+    });
+    let reason = lost.await.expect("the link was lost").to_string();
+    assert!(reason.contains("reset"), "{reason}");
+    drop(second);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

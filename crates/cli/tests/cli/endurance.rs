@@ -88,7 +88,7 @@ async fn a_gateway_that_restarted_tells_a_quic_client_that_its_connection_is_gon
             }
         }
     });
-    let reason = lost.await.expect("the link was lost").to_string();
+    let reason = lost.await.expect("the link was lost");
     assert!(reason.contains("reset"), "{reason}");
     drop(second);
 }

@@ -52,6 +52,7 @@ async fn messages_that_both_gateways_bring_are_shown_once() {
         let Some(PushEvent::Message(message)) = soon(pushes.next()).await else { panic!("no message, or a gap") };
         ids.push(message.id);
     }
+    pushes.acknowledge();
     ids.sort();
     assert_eq!(ids, ["1", "2", "3"]);
     eventually("the old one knows of both", || old.acked().contains(&"3".to_owned())).await;

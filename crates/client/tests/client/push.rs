@@ -20,7 +20,7 @@ async fn lost(client: &Client) {
 }
 
 #[tokio::test]
-async fn messages_come_on_every_carrier_and_are_acknowledged_when_the_app_takes_them() {
+async fn messages_come_on_every_carrier_and_are_acknowledged_when_the_app_asks_for_more() {
     for carrier in CarrierKind::ALL {
         let (gateway, client) = world(carrier).await;
         let mut pushes = client.pushes();
@@ -29,8 +29,10 @@ async fn messages_come_on_every_carrier_and_are_acknowledged_when_the_app_takes_
         gateway.push("2", "");
         let Some(PushEvent::Message(first)) = soon(pushes.next()).await else { panic!("no message") };
         assert_eq!((first.id.as_str(), first.payload.as_ref(), first.redelivered), ("1", &b"payload of 1"[..], false));
-        eventually("the first is acknowledged", || gateway.acked() == ["1"]).await;
         assert_eq!(id(soon(pushes.next()).await), "2");
+        eventually("the first is acknowledged", || gateway.acked() == ["1"]).await;
+        pushes.acknowledge();
+        eventually("the second is too", || gateway.acked().contains(&"2".into())).await;
     }
 }
 
@@ -69,6 +71,7 @@ async fn after_a_break_what_was_not_taken_comes_once_and_nothing_twice() {
     lost(&client).await;
     client.network_changed();
     assert_eq!([id(soon(pushes.next()).await), id(soon(pushes.next()).await)], ["2", "3"]);
+    pushes.acknowledge();
     eventually("all are acknowledged", || gateway.acked().contains(&"3".into())).await;
 }
 

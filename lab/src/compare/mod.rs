@@ -82,8 +82,8 @@ pub(crate) enum CompareError {
 
 /// Builds labs for a comparison.
 pub(crate) trait Labs: Sync {
-    /// Builds the lab of a run.
-    fn build(&self, run: &Run) -> Result<Box<dyn Lab>, LabError>;
+    /// Builds the lab of a run, unless it is stopped while it waits for its turn.
+    fn build(&self, run: &Run, stop: &AtomicBool) -> Result<Box<dyn Lab>, LabError>;
 }
 
 /// Runs the comparison, and writes what came of it also when it was cut short.
@@ -121,7 +121,7 @@ pub(crate) fn run(
 
 /// Does one run in a lab of its own.
 fn perform(programs: &Programs, labs: &dyn Labs, run: &Run, traces: &Path, stop: &AtomicBool) -> Done {
-    let mut lab = labs.build(run)?;
+    let mut lab = labs.build(run, stop)?;
     let cell = &run.cell;
     let mut traces = read_traces(&cell.chosen.scenario, run.seed, traces).map_err(LabError::of)?;
     let network = Network::of(&cell.chosen.scenario, &mut traces).map_err(LabError::of)?;

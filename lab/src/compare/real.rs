@@ -4,7 +4,9 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     process::Command,
-    time::Instant,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -14,7 +16,7 @@ use super::{
 };
 use crate::{
     lab::{self, LabOptions},
-    topology::{self, plan::BACKEND_LINK},
+    topology::{self, TopologyError, plan::BACKEND_LINK},
 };
 
 /// Builds labs of network namespaces.
@@ -25,11 +27,18 @@ pub(crate) struct RealLabs {
 }
 
 impl Labs for RealLabs {
-    fn build(&self, run: &Run) -> Result<Box<dyn Lab>, LabError> {
+    fn build(&self, run: &Run, stop: &AtomicBool) -> Result<Box<dyn Lab>, LabError> {
         let options = LabOptions { seed: run.seed, with_origin: false, traces: self.traces.clone() };
-        let lab = lab::Lab::start(&run.cell.chosen.scenario, &options).map_err(LabError::of)?;
-        let folder = lab.folder();
-        Ok(Box::new(RealLab { lab, folder }))
+        for _ in 0..TRIES {
+            match lab::Lab::start(&run.cell.chosen.scenario, &options) {
+                Ok(lab) => return Ok(Box::new(RealLab { folder: lab.folder(), lab })),
+                Err(lab::LabError::Topology(TopologyError::AllTaken)) if !stop.load(Ordering::Relaxed) => {
+                    thread::sleep(PAUSE);
+                }
+                Err(error) => return Err(LabError::of(error)),
+            }
+        }
+        Err(LabError("others have all labs of this machine".to_owned()))
     }
 }
 
@@ -84,3 +93,9 @@ impl Lab for RealLab {
         Traffic { bytes, void: report.void }
     }
 }
+
+/// How often a run asks for a lab while others on this machine have all of them. 10 min in all: the longest run is nat-short's.
+const TRIES: u32 = 600;
+
+/// Pause before it asks again.
+const PAUSE: Duration = Duration::from_secs(1);

@@ -26,10 +26,11 @@ fn draw(work: &str, records: &[&Record]) -> String {
     let bottom = TOP + band * networks.len() as f64;
     let mut svg = Svg::new(RIGHT + MARGIN, bottom + MARGIN + 20.0);
     svg.text(MARGIN, 20.0, "start", &format!("{work}: 95th percentile of the time to success, s (log scale)"));
+    let mut x = MARGIN;
     for (number, peer) in peers.iter().enumerate() {
-        let x = MARGIN + number as f64 * (RIGHT - MARGIN) / peers.len() as f64;
         svg.dot(x + 4.0, 40.0, colour(number, peer), true);
         svg.text(x + 12.0, 44.0, "start", peer);
+        x += 36.0 + LETTER * peer.len() as f64;
     }
     for mark_ms in MARKS_MS {
         let x = place(mark_ms);
@@ -116,6 +117,9 @@ const LEFT: f64 = 180.0;
 const RIGHT: f64 = 980.0;
 const TOP: f64 = 60.0;
 const MARGIN: f64 = 16.0;
+
+/// Width of a letter of the legend, generously.
+const LETTER: f64 = 7.5;
 
 /// Height of one peer's lane in the band of a scenario.
 const LANE: f64 = 9.0;

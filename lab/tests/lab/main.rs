@@ -5,6 +5,7 @@
 
 mod accuracy;
 mod bad_input;
+mod compare;
 mod faults;
 mod life;
 mod support;

@@ -19,14 +19,17 @@ pub(crate) fn labs() -> Option<MutexGuard<'static, ()>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     match Lab::check() {
         Ok(()) => Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)),
-        Err(reason) if env::var_os("ROPEWAY_LAB_REQUIRED").is_some_and(|value| value == "1") => {
-            panic!("ROPEWAY_LAB_REQUIRED is set, and no lab can run: {reason}")
-        }
+        Err(reason) if is_required() => panic!("ROPEWAY_LAB_REQUIRED is set, and no lab can run: {reason}"),
         Err(reason) => {
             eprintln!("SKIPPED, no lab can run: {reason}");
             None
         }
     }
+}
+
+/// Says whether a test that cannot run has failed.
+pub(crate) fn is_required() -> bool {
+    env::var_os("ROPEWAY_LAB_REQUIRED").is_some_and(|value| value == "1")
 }
 
 /// Builds a lab of a scenario of this checkout.

@@ -15,7 +15,7 @@ use std::{
 use ropeway_core::sim::{
     Scenario,
     link::{Direction, DirectionSpec},
-    trace::Traces,
+    trace::{MissingTrace, Traces},
 };
 
 use crate::{
@@ -59,9 +59,15 @@ pub enum LabError {
     /// The network cannot be made to follow its scenario.
     #[error("cannot begin the scenario: {0}")]
     Begin(String),
+    /// The network cannot be conducted, or changed from outside.
+    #[error("cannot start what changes the network: {0}")]
+    Conductor(#[source] io::Error),
     /// The emulator cannot be started.
     #[error("cannot start the link emulator: {0}")]
     Emulator(#[source] io::Error),
+    /// A recorded trace that an access link needs was not read.
+    #[error(transparent)]
+    MissingTrace(#[from] MissingTrace),
     /// There is no TUN device to be had.
     #[error("cannot open /dev/net/tun: {0}; load the kernel's module: modprobe tun")]
     NoTun(#[source] io::Error),
@@ -126,7 +132,7 @@ impl Lab {
         let emulator = Arc::new(Emulator::start(wires.collect(), clock).map_err(LabError::Emulator)?);
         let topology = Arc::new(topology);
         let servers = Servers::start(&topology, options.seed, options.with_origin)?;
-        let conductor = conduct(&topology, &emulator, scenario, options.seed, traces).map_err(LabError::Emulator)?;
+        let conductor = conduct(&topology, &emulator, scenario, options.seed, traces).map_err(LabError::Conductor)?;
         Ok(Self { conductor, servers, emulator, topology, scenario: name(scenario), seed: options.seed })
     }
 
@@ -243,13 +249,11 @@ impl Lab {
 }
 
 /// Describes the access links of a scenario before anything happens to them.
-fn specs(scenario: &Scenario, traces: &mut Traces) -> Result<Vec<[DirectionSpec; 2]>, LabError> {
+fn specs(scenario: &Scenario, traces: &mut Traces) -> Result<Vec<[DirectionSpec; 2]>, MissingTrace> {
     let mut specs = Vec::new();
     for access in &scenario.access {
-        let down = access.shapes.down.spec(Direction::Down, traces);
-        let up = access.shapes.up.spec(Direction::Up, traces);
-        let missing = |error: ropeway_core::sim::trace::MissingTrace| LabError::Begin(error.to_string());
-        specs.push([down.map_err(missing)?, up.map_err(missing)?]);
+        let down = access.shapes.down.spec(Direction::Down, traces)?;
+        specs.push([down, access.shapes.up.spec(Direction::Up, traces)?]);
     }
     Ok(specs)
 }

@@ -1,8 +1,15 @@
 //! Faults do to a real program what their scenario says.
 
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
 use ropeway_lab::{Place, lab::Lab};
 
-use crate::support::{curl, labs, start, text};
+use crate::support::{curl, labs, ropeway_lab, start, text};
 
 /// Runs curl in a scenario and gives its exit code and what it printed.
 fn try_curl(scenario: &str, arguments: &[&str]) -> (i32, String) {
@@ -83,24 +90,71 @@ fn v6_is_there_and_does_not_work() {
     assert_eq!(try_curl("wifi-good", &["-4", "-m", "10", big]).0, 0);
 }
 
+/// Asks for the front's health, `meanwhile` does something, and asks again on the same connection; gives both answers.
+fn ask_twice(lab: &Lab, meanwhile: impl FnOnce()) -> [String; 2] {
+    let mut command = lab.command(Place::Client, "bash").expect("bash is installed");
+    command.args(["-c", ASK_TWICE]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("bash can be started");
+    let (mut stdin, stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("text").trim().to_owned());
+    let first = lines.next().expect("the first answer");
+    meanwhile();
+    writeln!(stdin, "go on").expect("bash waits for it");
+    let second = lines.next().expect("the second answer");
+    child.wait().expect("it was started here");
+    [first, second]
+}
+
 #[test]
-fn the_nat_forgets_an_idle_connection() {
+fn a_connection_does_not_outlive_what_the_nat_knows_of_it() {
     let Some(_labs) = labs() else { return };
-    // The second request goes out on the connection of the first, which the NAT has forgotten by then.
-    let ask_twice = |lab: &Lab| {
-        let script = "exec 3<>/dev/tcp/198.18.0.10/80; ask() { printf 'HEAD /health HTTP/1.1\\r\\nhost: a\\r\\n\\r\\n' >&3; \
-                      read -r -t 3 answer <&3 && echo \"$answer\" || echo none; }; ask; \
-                      while read -r -t 1 rest <&3; do :; done; sleep 11; ask";
-        let mut command = lab.command(Place::Client, "bash").expect("bash is installed");
-        text(&command.args(["-c", script]).output().expect("bash can be started").stdout)
-    };
+    let idle = || thread::sleep(Duration::from_secs(11));
     for (scenario, second) in [("nat-short:ci", "none"), ("lte-walk", "HTTP/1.1 200 OK")] {
         let lab = start(scenario);
         lab.begin().expect("the scenario begins");
-        let answers = ask_twice(&lab).replace('\r', "");
-        assert_eq!(answers, format!("HTTP/1.1 200 OK\n{second}\n"), "{scenario}");
+        assert_eq!(ask_twice(&lab, idle), ["HTTP/1.1 200 OK", second], "{scenario}");
     }
 }
+
+#[test]
+fn a_connection_hears_nothing_more_after_a_new_mapping_or_address() {
+    let Some(_labs) = labs() else { return };
+    let lab = start("lte-walk");
+    lab.begin().expect("the scenario begins");
+    for change in ["nat=rebind", "address=new"] {
+        let set = || {
+            let output = ropeway_lab(&["set", "--lab", &lab.number().to_string(), change]).output();
+            assert!(output.expect("it can be started").status.success(), "{change}");
+        };
+        assert_eq!(ask_twice(&lab, set), ["HTTP/1.1 200 OK", "none"], "{change}");
+        assert_eq!(curl(&lab, &["-m", "10", "https://api.test/"]).status.code(), Some(0), "{change}");
+    }
+}
+
+#[test]
+fn the_other_link_takes_over_when_an_interface_goes_down() {
+    let Some(_labs) = labs() else { return };
+    let lab = start("wifi-to-cell");
+    let begun = lab.begin().expect("the scenario begins");
+    let by = || text(&curl(&lab, &["-m", "10", "-o", "/dev/null", "-w", "%{local_ip}", "http://198.18.0.10/"]).stdout);
+    assert_eq!(by(), "192.168.43.2");
+    // Wi-Fi goes down at 3 s.
+    thread::sleep((begun + Duration::from_millis(3500)).saturating_duration_since(Instant::now()));
+    assert_eq!(by(), "10.64.0.2");
+}
+
+/// Sends two requests on one connection, the second when it is told to, and prints the first line of each answer.
+const ASK_TWICE: &str = r#"
+exec 3<>/dev/tcp/198.18.0.10/80
+ask() {
+    printf 'HEAD /health HTTP/1.1\r\nhost: a\r\n\r\n' >&3
+    read -r -t 3 answer <&3 && echo "$answer" || echo none
+}
+ask
+while read -r -t 1 rest <&3; do :; done
+read -r go_on
+ask
+"#;
 
 /// curl's exit codes.
 const CURL_RESOLVE: i32 = 6;

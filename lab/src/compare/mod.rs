@@ -101,7 +101,8 @@ pub(crate) fn run(
     let (cells, impossible) = plan::cells(&choice.scenarios, &args.works, &peers);
     let folder = args.cache();
     let cache = Cache::open(&folder).map_err(|source| CompareError::Cache { folder, source })?;
-    let mut results = Results::read(&args.out).map_err(CompareError::from)?;
+    // Better refused now than when all is done.
+    Results::read(&args.out).map_err(CompareError::from)?;
 
     let stop = signals::stop_on_signal();
     let runs = plan::runs(&cells, args.seeds);
@@ -113,6 +114,8 @@ pub(crate) fn run(
 
     let newer = evaluate(args, &peers, choice, &impossible, done);
     announce(&newer, output)?;
+    // Another comparison may have written meanwhile.
+    let mut results = Results::read(&args.out).map_err(CompareError::from)?;
     results.merge(newer);
     results.write(&args.out).map_err(CompareError::from)?;
     output.note(&format!("written to {}", args.out.display()));

@@ -143,8 +143,8 @@ const BURST: usize = 60;
 /// Body of a POST of the burst; the size of a short message or a click.
 const BURST_BODY_BYTES: usize = 256;
 
-/// Begin of the requests before an outage, ms ahead of it: on their way when it comes, over a connection that the first opens.
-const BEFORE_OUTAGE_MS: [u64; 4] = [500, 400, 300, 200];
+/// Begin of the requests before an outage, ms ahead of it: the first opens a connection, and the others are on their way when it comes.
+const BEFORE_OUTAGE_MS: [u64; 4] = [600, 60, 40, 20];
 
 #[cfg(test)]
 mod tests {

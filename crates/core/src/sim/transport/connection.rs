@@ -35,6 +35,18 @@ pub(crate) struct Connection {
     /// Newest last; at most [`ACKS_MAX`].
     arrived: VecDeque<u64>,
     owes_ack: bool,
+    /// A QUIC server that does not know yet whether the client is where it seems to be.
+    unproven: Option<Unproven>,
+}
+
+/// An address from which a client seems to send (RFC 9000 section 9.3).
+#[derive(Clone, Copy, Debug)]
+struct Unproven {
+    /// The first packet that went there; whoever acknowledges it is there.
+    challenge: u64,
+    is_challenged: bool,
+    /// Bytes that may be sent there.
+    credit: usize,
 }
 
 /// How far the connection itself is, beneath the handshake.
@@ -81,6 +93,7 @@ impl Connection {
             probes: VecDeque::new(),
             arrived: VecDeque::new(),
             owes_ack: false,
+            unproven: None,
         };
         if opening == Opening::Done {
             connection.shake_hands();
@@ -141,6 +154,13 @@ impl Connection {
         if self.is_open() { self.read.pop_front() } else { None }
     }
 
+    /// Takes in that the client seems to have moved: until it proves that, it is sent three times what it sends.
+    pub(crate) fn handle_moved(&mut self) {
+        if self.transport == Transport::Quic && self.is_open() {
+            self.unproven = Some(Unproven { challenge: self.next_number, is_challenged: false, credit: 0 });
+        }
+    }
+
     pub(crate) fn handle_segment(&mut self, segment: Segment, now: Time) {
         if segment.opens && self.opening == Opening::Waiting {
             self.opening = Opening::Due;
@@ -158,6 +178,12 @@ impl Connection {
         self.first_rtt.get_or_insert(now.since(self.began));
         let lost = self.recovery.handle_acks(&segment.acks, now);
         self.outgoing.lose(lost);
+        if let Some(unproven) = &mut self.unproven {
+            unproven.credit += AMPLIFICATION * segment.ip_bytes(self.transport, false);
+            if segment.acks.contains(&unproven.challenge) {
+                self.unproven = None;
+            }
+        }
         if self.opening == Opening::Sent && !segment.acks.is_empty() {
             self.opening = Opening::Done;
         }
@@ -186,7 +212,7 @@ impl Connection {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        let may_send = self.opening == Opening::Done && !self.outgoing.is_empty();
+        let may_send = self.opening == Opening::Done && self.unproven.is_none() && !self.outgoing.is_empty();
         let paced = self.recovery.paced_until().filter(|_| may_send);
         [self.recovery.poll_timeout(), paced].into_iter().flatten().min()
     }
@@ -197,12 +223,23 @@ impl Connection {
             self.opening = Opening::Sent;
             return Some(self.segment(Vec::new(), Kind::Opening, now));
         }
+        if let Some(unproven) = self.unproven.as_mut().filter(|unproven| !unproven.is_challenged) {
+            unproven.is_challenged = true;
+            // An empty piece of a stream is acknowledged as a PATH_CHALLENGE is answered.
+            let challenge = Chunk { stream: 0, offset: 0, data: Bytes::new() };
+            return Some(self.segment(vec![challenge], Kind::Plain, now));
+        }
         if let Some(chunks) = self.probes.pop_front() {
             return Some(self.segment(chunks, Kind::Probe, now));
         }
-        if self.opening == Opening::Done && !self.outgoing.is_empty() && self.recovery.has_room(now) {
-            let chunks = self.outgoing.take(self.transport.segment_bytes());
+        let full = self.transport.segment_bytes();
+        let may_send = self.unproven.is_none_or(|unproven| unproven.credit >= full);
+        if self.opening == Opening::Done && may_send && !self.outgoing.is_empty() && self.recovery.has_room(now) {
+            let chunks = self.outgoing.take(full);
             if !chunks.is_empty() {
+                if let Some(unproven) = &mut self.unproven {
+                    unproven.credit -= full;
+                }
                 return Some(self.segment(chunks, Kind::Plain, now));
             }
         }
@@ -236,6 +273,9 @@ impl Connection {
         }
     }
 }
+
+/// By how much what a server sends to an unproven address may exceed what came from there; RFC 9000 section 8.
+const AMPLIFICATION: usize = 3;
 
 /// Packets that one acknowledgement names: those of a few windows' loss.
 const ACKS_MAX: usize = 64;

@@ -114,6 +114,10 @@ impl Recovery {
         let Some((number, at)) = newest else { return Vec::new() };
         self.largest_acked = self.largest_acked.max(Some(number));
         self.sample(now.since(at));
+        if self.transport == Transport::Quic && self.timeouts >= PERSISTENT_TIMEOUTS {
+            self.threshold = self.window * 7 / 10;
+            self.window = WINDOW_SEGMENTS_MIN * self.transport.segment_bytes();
+        }
         self.timeouts = 0;
         self.armed_at = now;
         self.lose_overtaken(now)
@@ -292,6 +296,10 @@ const WINDOW_BYTES_MAX: usize = 1_536 * 1_024;
 
 /// Packets that overtake one before it counts as lost; RFC 9002 section 6.1.1, RFC 5681 section 3.2.
 const REORDER_PACKETS: u64 = 3;
+
+/// Timeouts in a row after which QUIC begins with the smallest window. 3, of which the last two take three times the first and more:
+/// persistent congestion by RFC 9002 section 7.6.
+const PERSISTENT_TIMEOUTS: u32 = 3;
 
 /// The timeout before a round trip was measured. 1 s; RFC 6298 section 2.1, and RFC 9002 section 6.2.2 with its 333 ms.
 const INITIAL_TIMEOUT: Duration = Duration::from_secs(1);

@@ -192,3 +192,26 @@ fn a_timeout_doubles_while_nothing_comes_back() {
         assert_eq!(pair.bytes(), 13, "{carrier}");
     }
 }
+
+#[test]
+fn what_was_lost_in_an_outage_follows_the_first_that_gets_through() {
+    for carrier in [CarrierKind::Quic, CarrierKind::Tls] {
+        let mut pair = Pair::new(carrier, 60, |spec| spec.capacity = Capacity::Rate { bits_per_s: 5_000_000 }, 1);
+        pair.client.write(0, Bytes::from_static(&[0; 100]));
+        pair.run(SECOND, 1);
+        pair.up.set_outage(Some(Outage::Drop), Time::ZERO + SECOND);
+        pair.down.set_outage(Some(Outage::Drop), Time::ZERO + SECOND);
+        pair.now = Time::ZERO + SECOND;
+        pair.client.write(0, Bytes::from(vec![0; 10_240]));
+        pair.run(3 * SECOND, 1);
+        pair.up.set_outage(None, Time::ZERO + 3 * SECOND);
+        pair.down.set_outage(None, Time::ZERO + 3 * SECOND);
+        pair.run(20 * SECOND, 1);
+        assert_eq!(pair.bytes(), 100 + 10_240, "{carrier}");
+        let first_after = pair.arrived[1].0;
+        assert!(first_after > 3 * SECOND && first_after < 6 * SECOND, "{carrier}: {first_after:?}");
+        // From the smallest window it takes three round trips more.
+        let rest = pair.finished() - first_after;
+        assert!((120..250).contains(&rest.as_millis()), "{carrier}: {rest:?}");
+    }
+}

@@ -19,7 +19,7 @@ use crate::{
     heartbeat::{INTERVAL_QUIC, INTERVAL_TCP},
     random::stream,
     request::Budget,
-    session::{Client, ClientConfig, ClientEvent, Fate, HelloFacts, LinkError, Machine as _, Succession},
+    session::{Client, ClientConfig, ClientEvent, Fate, HelloFacts, LinkError, Machine as _, MuxEvent, Succession},
     sim::{
         net::{self, Content, Flow, Network, Packet},
         transport::End,
@@ -262,7 +262,7 @@ impl Device {
             match self.exchanges.iter_mut().find(|exchange| exchange.channel(session) == Some(channel)) {
                 Some(exchange) => exchange.handle_event(event, &mut member.machine, &mut self.budget, now),
                 None => {
-                    if let crate::session::MuxEvent::Body { channel, data } = event {
+                    if let MuxEvent::Body { channel, data } = event {
                         member.machine.mux().consumed(channel, data.len() as u64);
                     }
                 }

@@ -9,8 +9,7 @@ use super::work::{DEADLINE, Task};
 use crate::{
     Time,
     request::{Budget, Progress, RequestFacts, Verdict, is_idempotent},
-    session::Client,
-    session::{Closed, Machine as _, MuxEvent},
+    session::{Client, Closed, Machine as _, MuxEvent},
     wire::{fields::RequestHead, message::ResetCode},
 };
 
@@ -127,7 +126,7 @@ impl Exchange {
         }
     }
 
-    /// Gives up what it is at if its time is over; says whether its channel is of no use any more.
+    /// Gives up what it is at if its time is over.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_some_and(|at| at <= now) {
             let reason = if now >= self.deadline { "deadline" } else { "no link in time" };

@@ -160,7 +160,9 @@ impl Gateway {
         }
         if let Some(end) = self.ends.get_mut(&flow) {
             // A client that moved is answered where it is now.
-            end.mapping = mapping;
+            if std::mem::replace(&mut end.mapping, mapping) != mapping {
+                end.carrier.connection.handle_moved();
+            }
             end.carrier.connection.handle_segment(segment, now);
         }
     }

@@ -8,13 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ropeway_core::sim::work::{DEADLINE, Task};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{
-    peers::About,
-    work::{DEADLINE, Request},
-};
+use super::peers::About;
 
 /// A running peer; dropping it ends it, its whole process group.
 #[derive(Debug)]
@@ -103,12 +101,12 @@ impl Adapter {
     }
 
     /// Asks for a request.
-    pub(crate) fn ask(&mut self, id: &str, request: &Request, origin: &str) -> io::Result<()> {
+    pub(crate) fn ask(&mut self, id: &str, task: &Task, origin: &str) -> io::Result<()> {
         let line = json!({
             "id": id,
-            "method": request.method.name(),
-            "url": format!("{origin}{}", request.target(id)),
-            "body_bytes": request.body_bytes,
+            "method": task.method.as_str(),
+            "url": format!("{origin}{}", task.target(id)),
+            "body_bytes": task.body_bytes,
             "deadline_ms": DEADLINE.as_millis() as u64,
         });
         writeln!(self.input, "{line}")?;

@@ -4,7 +4,7 @@ use std::{env, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::work::Work;
+use ropeway_core::sim::Work;
 
 /// What to compare, and how far to go.
 #[derive(Args, Clone, Debug)]

@@ -15,7 +15,6 @@ mod schedule;
 mod score;
 mod service;
 mod signals;
-mod work;
 
 use std::{
     collections::BTreeMap,
@@ -93,7 +92,7 @@ pub(crate) fn run(
     labs: &dyn Labs,
     output: Output,
 ) -> Result<ExitCode, CommandError> {
-    let works: Vec<_> = args.works.iter().map(|work| work.name()).collect();
+    let works: Vec<_> = args.works.iter().map(|work| work.as_str()).collect();
     let catalogue = Catalogue::find(global.scenario_dir.as_deref());
     let choice = choose(&catalogue, &args.scenarios, &works, &global.traces).map_err(CompareError::from)?;
     let programs = programs(args)?;

@@ -7,9 +7,8 @@ use ropeway_core::sim::{
     link::{Capacity, Direction},
     scenario::{Action, Shapes},
     trace::{MissingTrace, Traces},
+    work::{DEADLINE, Task, Work},
 };
-
-use super::work::{DEADLINE, Request};
 
 /// A network over the time of a run.
 #[derive(Clone, Debug)]
@@ -72,11 +71,16 @@ impl Network {
         Ok(())
     }
 
+    /// Lays out the requests of a run; none where the work makes no sense here.
+    pub(crate) fn tasks(&self, work: Work) -> Vec<Task> {
+        work.tasks(&self.starts, self.outages.iter().map(|outage| outage.start))
+    }
+
     /// Says whether the links could carry the request's bytes twice within its deadline. Others measure the link, not the peer.
-    pub(crate) fn could_carry_twice(&self, request: &Request) -> bool {
-        let span = request.start..request.start + DEADLINE;
+    pub(crate) fn could_carry_twice(&self, task: &Task) -> bool {
+        let span = task.start..task.start + DEADLINE;
         let carries = |direction, bytes: usize| self.bytes(direction, &span) >= 2 * bytes as u64;
-        carries(Direction::Down, request.answer_bytes) && carries(Direction::Up, request.body_bytes)
+        carries(Direction::Down, task.answer_bytes) && carries(Direction::Up, task.body_bytes)
     }
 
     /// Gives when the network comes back, of what is or will be its first absence after this moment.
@@ -138,15 +142,16 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
-    use crate::compare::work::Method;
 
     const fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)
     }
 
-    fn get(start: Duration, answer_bytes: usize) -> Request {
-        Request { start, method: Method::Get, body_bytes: 0, answer_bytes }
+    fn get(start: Duration, answer_bytes: usize) -> Task {
+        Task { start, method: Method::GET, body_bytes: 0, answer_bytes }
     }
 
     #[test]

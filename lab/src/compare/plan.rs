@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use ropeway_core::sim::Scenario;
 
-use super::{network::Network, peers::Peer, work::Work};
+use ropeway_core::sim::Work;
+
+use super::{network::Network, peers::Peer};
 use crate::results::Record;
 
 /// A scenario as it was chosen.
@@ -80,7 +82,7 @@ pub(crate) fn cells(chosen: &[Arc<Chosen>], works: &[Work], peers: &[Arc<Peer>])
             peers.iter().map(move |peer| Arc::new(cell(peer)))
         })
     });
-    cells.partition(|cell| !cell.work.requests(&cell.chosen.network).is_empty())
+    cells.partition(|cell| !cell.chosen.network.tasks(cell.work).is_empty())
 }
 
 /// Lays out the runs: every cell with its first seed, then every cell with its second, so that a comparison that is cut short

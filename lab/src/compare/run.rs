@@ -8,6 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use http::Method;
+use ropeway_core::sim::work::{DEADLINE, Task, Work};
+
 use super::{
     adapter::{Adapter, Answer, Told},
     lab::{Lab, LabError, Place},
@@ -15,7 +18,6 @@ use super::{
     outcome::{Outcome, RequestOutcome},
     peers::{Peer, START_MAX},
     service::{Programs, Servers, origin_of},
-    work::{DEADLINE, Method, Request, Work},
 };
 
 /// Lets a peer do a work in a lab. A peer that hangs or crashes has failed; only the lab itself gives an error.
@@ -32,7 +34,7 @@ pub(crate) fn run(
     stop: &AtomicBool,
 ) -> Result<Outcome, LabError> {
     let servers = Servers::start(programs, lab, peer)?;
-    let requests = work.requests(network);
+    let requests = network.tasks(work);
     let (told, heard) = mpsc::channel();
     let count = if work.is_cold() { requests.len() } else { 1 };
     let mut adapters = Vec::new();
@@ -76,7 +78,7 @@ struct Try {
 
 impl Round {
     /// Asks for each request at its time and listens, until all are answered or out of time.
-    fn go(&mut self, requests: &[Request], heard: &Receiver<Told>, stop: &AtomicBool) -> Result<(), LabError> {
+    fn go(&mut self, requests: &[Task], heard: &Receiver<Told>, stop: &AtomicBool) -> Result<(), LabError> {
         let mut order: Vec<usize> = (0..requests.len()).collect();
         order.sort_by_key(|number| requests[*number].start);
         let mut waiting = order.into_iter().peekable();
@@ -107,12 +109,12 @@ impl Round {
         unanswered.filter_map(|tried| tried.asked).max().map(|asked| self.begin + asked + DEADLINE)
     }
 
-    fn ask(&mut self, number: usize, request: &Request) {
+    fn ask(&mut self, number: usize, task: &Task) {
         let at = self.begin.elapsed();
         let adapter = number.min(self.adapters.len() - 1);
         let asked = match &mut self.adapters[adapter] {
             // It can only be that nobody reads.
-            Ok(adapter) => adapter.ask(&number.to_string(), request, &self.origin).map_err(|_| HAS_ENDED.to_owned()),
+            Ok(adapter) => adapter.ask(&number.to_string(), task, &self.origin).map_err(|_| HAS_ENDED.to_owned()),
             Err(reason) => Err(reason.clone()),
         };
         let failed = asked.err().map(|reason| (at, Err(reason)));
@@ -140,12 +142,12 @@ impl Round {
 }
 
 /// Says whether a request succeeded: by our clock, by the length of the body, and by the origin's log.
-fn judge(request: &Request, done: Try, executed: usize, network: &Network) -> RequestOutcome {
-    let start = done.asked.unwrap_or(request.start);
+fn judge(task: &Task, done: Try, executed: usize, network: &Network) -> RequestOutcome {
+    let start = done.asked.unwrap_or(task.start);
     let (ms, error) = match done.answered {
         None => (None, Some("deadline".to_owned())),
         Some((_, Err(reason))) => (None, Some(reason)),
-        Some((at, Ok(answer))) => match fault(request, &answer, executed, at - start) {
+        Some((at, Ok(answer))) => match fault(task, &answer, executed, at - start) {
             None => (Some(millis(at - start)), None),
             Some(reason) => (None, Some(reason)),
         },
@@ -156,19 +158,19 @@ fn judge(request: &Request, done: Try, executed: usize, network: &Network) -> Re
         ms,
         after_outage_ms: returned.filter(|after| ms.is_some() && *after > 0.0),
         error,
-        is_post: request.method == Method::Post,
+        is_post: task.method == Method::POST,
         executed,
-        is_scored: network.could_carry_twice(request),
+        is_scored: network.could_carry_twice(task),
     }
 }
 
 /// Finds what is wrong with an answer.
-fn fault(request: &Request, answer: &Answer, executed: usize, took: Duration) -> Option<String> {
+fn fault(task: &Task, answer: &Answer, executed: usize, took: Duration) -> Option<String> {
     if let Some(error) = &answer.error {
         return Some(error.clone());
     }
     match answer.status {
-        Some(200) if answer.bytes != request.answer_bytes => Some(format!("{} bytes came", answer.bytes)),
+        Some(200) if answer.bytes != task.answer_bytes => Some(format!("{} bytes came", answer.bytes)),
         Some(200) if executed == 0 => Some("the origin did not execute it".to_owned()),
         Some(200) if took > DEADLINE => Some("deadline".to_owned()),
         Some(200) => None,

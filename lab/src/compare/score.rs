@@ -2,11 +2,9 @@
 
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
+use ropeway_core::sim::work::DEADLINE;
 
-use super::{
-    outcome::{Outcome, RequestOutcome},
-    work::DEADLINE,
-};
+use super::outcome::{Outcome, RequestOutcome};
 use crate::results::Record;
 
 /// Scores the runs of a cell; `record` brings the names.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde_json::Value;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::figure::{Figure, rounded};
 use super::{BenchError, process};
@@ -129,20 +130,10 @@ fn shown(value: f64) -> String {
     part.map_or(grouped.clone(), |part| format!("{grouped}.{part}"))
 }
 
-/// Writes a time as RFC 3339 does, in UTC. The days are counted as Howard Hinnant's `civil_from_days` does it ("chrono-Compatible
-/// Low-Level Date Algorithms").
+/// Writes a time as RFC 3339 does, in UTC.
 fn date(unix_seconds: u64) -> String {
-    let (days, seconds) = (unix_seconds / 86_400 + 719_468, unix_seconds % 86_400);
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let time = i64::try_from(unix_seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
 }
 
 const JSON_FILE: &str = "benchmarks.json";

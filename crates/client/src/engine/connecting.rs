@@ -333,7 +333,7 @@ impl Engine {
         self.follow_establish();
     }
 
-    /// Gives up for now, and tells whoever waits.
+    /// Gives up until the next try, and tells whoever waits.
     pub(super) fn fail(&mut self, failure: LinkFailure, heals: bool) {
         self.stop_connecting();
         self.blocked = !heals;

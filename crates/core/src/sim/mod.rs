@@ -9,9 +9,11 @@ mod net;
 pub mod scenario;
 pub mod trace;
 mod transport;
+pub mod work;
 pub mod world;
 
 pub use link::LinkModel;
 pub use scenario::Scenario;
 pub use trace::Trace;
-pub use world::{Report, Work, run};
+pub use work::Work;
+pub use world::{Report, run};

@@ -7,11 +7,10 @@ use rand_core::Rng as _;
 use rand_pcg::Pcg32;
 
 use super::{
-    UNIX_MS,
+    ORIGIN, UNIX_MS,
     carrier::{Carrier, binding},
     connecting::{Connecting, Spare},
     exchange::{CANCELLED, Exchange, State},
-    work::ORIGIN,
 };
 use crate::{
     CarrierKind, Time,

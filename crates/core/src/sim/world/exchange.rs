@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 
-use super::work::{DEADLINE, Task};
+use super::ORIGIN;
 use crate::{
     Time,
     request::{Budget, Progress, RequestFacts, Verdict, is_idempotent},
     session::{Client, Closed, Machine as _, MuxEvent},
+    sim::work::{DEADLINE, Task},
     wire::{fields::RequestHead, message::ResetCode},
 };
 
@@ -57,7 +58,7 @@ impl Exchange {
         let deadline = now + DEADLINE;
         Self {
             number,
-            head: task.head(number),
+            head: head(task, number),
             body: Bytes::from(vec![0; task.body_bytes]),
             answer_bytes: task.answer_bytes,
             progress: Progress::new(facts, deadline),
@@ -163,6 +164,16 @@ impl Exchange {
     fn fail(&mut self, reason: &str, now: Time) {
         self.state = State::Done(Outcome { took: now.since(self.began), error: Some(reason.to_owned()) });
     }
+}
+
+/// Makes the head of the request with this number.
+fn head(task: &Task, number: u64) -> RequestHead {
+    let uri = Uri::try_from(format!("https://{ORIGIN}{}", task.target(number))).expect("its parts make a URL");
+    let mut headers = HeaderMap::new();
+    if task.body_bytes > 0 {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(task.body_bytes));
+    }
+    RequestHead { method: task.method.clone(), uri, headers }
 }
 
 /// Says why a client gives an exchange up.

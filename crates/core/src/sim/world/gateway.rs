@@ -13,10 +13,9 @@ use rand_core::Rng as _;
 use rand_pcg::Pcg32;
 
 use super::{
-    UNIX_MS,
+    ORIGIN, UNIX_MS,
     carrier::{Carrier, binding},
     origin::{self, Origin},
-    work::ORIGIN,
 };
 use crate::{
     CarrierKind, Time,

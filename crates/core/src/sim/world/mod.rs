@@ -31,15 +31,11 @@ mod device;
 mod exchange;
 mod gateway;
 mod origin;
-mod work;
-
-pub use work::{UnknownWork, Work};
 
 use self::{
     device::Device,
     exchange::{Exchange, State},
     gateway::Gateway,
-    work::Task,
 };
 use super::{
     Scenario,
@@ -47,6 +43,7 @@ use super::{
     net::{Arrival, Network},
     scenario::Step,
     trace::{MissingTrace, Traces},
+    work::{Task, Work},
 };
 use crate::{Time, session::MuxEvent};
 
@@ -118,7 +115,7 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(scenario: &'a Scenario, work: Work, seed: u64, traces: &'a mut Traces) -> Result<Self, MissingTrace> {
-        let tasks = work.tasks(scenario);
+        let tasks = work.tasks(&scenario.starts, scenario.outages().map(|(start, _)| start));
         let count = if work.is_cold() { tasks.len() as u64 } else { 1 };
         let devices: Vec<Device> = (0..count).map(|number| Device::new(number, seed)).collect();
         let mut gateway = Gateway::new(seed);
@@ -236,6 +233,9 @@ const UNIX_MS: u64 = 1_767_225_600_000;
 
 /// Least time from one turn to the next. 1 µs; our choice: no machine can make time stand still.
 const TICK: Duration = Duration::from_micros(1);
+
+/// Name of the origin, and of the gateways before it.
+const ORIGIN: &str = "api.test";
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 use std::path::Path;
 
-use super::{work::DEADLINE, *};
+use super::*;
+use crate::sim::work::DEADLINE;
 
 /// Every scenario of the project with every variant that needs no recorded trace.
 fn scenarios() -> Vec<Scenario> {

@@ -1,13 +1,11 @@
-//! What the client of a world is given to do.
+//! What clients are given to do, in the simulation and in the lab alike.
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Method, Uri, header};
+use http::Method;
 
-use crate::{sim::Scenario, wire::fields::RequestHead};
-
-/// A work: the requests of one run, each with 30 s to its deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A work: the requests of one run, each with [`DEADLINE`] to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Work {
     /// GET of 2 KB, at the times of the scenario.
     Get2k,
@@ -15,21 +13,25 @@ pub enum Work {
     Post10k,
     /// GET of 200 KB, at the times of the scenario.
     Get200k,
-    /// 60 POSTs of 256 bytes at once, at the first of the times.
+    /// 60 POSTs of 256 bytes at once, as telemetry and clicks come, at the first of the times.
     Burst,
     /// GET of 2 KB as the first request of a client of its own, at the times of the scenario.
     Cold,
-    /// GETs of 2 KB that begin 500 to 200 ms before the first outage.
+    /// GETs of 2 KB that begin 600 to 20 ms before the first outage.
     BeforeOutage,
 }
 
 /// One request of a work.
-#[derive(Clone, Debug)]
-pub(super) struct Task {
-    pub(super) start: Duration,
-    pub(super) method: Method,
-    pub(super) body_bytes: usize,
-    pub(super) answer_bytes: usize,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// When it begins, from the start of the run.
+    pub start: Duration,
+    /// GET, which may be repeated, or POST, which may not.
+    pub method: Method,
+    /// Bytes of its body.
+    pub body_bytes: usize,
+    /// Bytes of the answer's body.
+    pub answer_bytes: usize,
 }
 
 impl Work {
@@ -58,9 +60,11 @@ impl Work {
         }
     }
 
-    /// Lays out the requests; none where the work makes no sense in the scenario.
-    pub(super) fn tasks(self, scenario: &Scenario) -> Vec<Task> {
-        let starts = scenario.starts.iter().copied();
+    /// Lays out the requests of a run where requests begin at `starts` and the network goes away at `outages`; none where the work makes
+    /// no sense.
+    #[must_use]
+    pub fn tasks(self, starts: &[Duration], outages: impl IntoIterator<Item = Duration>) -> Vec<Task> {
+        let starts = starts.iter().copied();
         match self {
             Self::Get2k | Self::Cold => starts.map(|start| get(start, 2 * KB)).collect(),
             Self::Post10k => starts.map(|start| post(start, 10 * KB)).collect(),
@@ -70,7 +74,7 @@ impl Work {
                 (0..BURST).map(|_| post(start, BURST_BODY_BYTES)).collect()
             }
             Self::BeforeOutage => {
-                let outage = scenario.outages().map(|(start, _)| start).filter(|start| *start >= LEADS[0]).min();
+                let outage = outages.into_iter().filter(|start| *start >= LEADS[0]).min();
                 let leads = outage.into_iter().flat_map(|start| LEADS.map(|lead| start - lead));
                 leads.map(|start| get(start, 2 * KB)).collect()
             }
@@ -99,15 +103,10 @@ impl FromStr for Work {
 pub struct UnknownWork;
 
 impl Task {
-    /// Makes the head of the request with this number.
-    pub(super) fn head(&self, number: u64) -> RequestHead {
-        let path = if self.body_bytes == 0 { format!("/bytes/{}", self.answer_bytes) } else { "/post".to_owned() };
-        let uri = Uri::try_from(format!("https://{ORIGIN}{path}?id={number}")).expect("its parts make a URL");
-        let mut headers = HeaderMap::new();
-        if self.body_bytes > 0 {
-            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(self.body_bytes));
-        }
-        RequestHead { method: self.method.clone(), uri, headers }
+    /// Returns path and query; the id is how the origin knows the request.
+    #[must_use]
+    pub fn target(&self, id: impl fmt::Display) -> String {
+        if self.body_bytes == 0 { format!("/bytes/{}?id={id}", self.answer_bytes) } else { format!("/post?id={id}") }
     }
 }
 
@@ -120,11 +119,8 @@ fn post(start: Duration, body_bytes: usize) -> Task {
     Task { start, method: Method::POST, body_bytes, answer_bytes: body_bytes.to_string().len() }
 }
 
-/// Name of the origin, and of the gateways before it.
-pub(super) const ORIGIN: &str = "api.test";
-
-/// How long a request may take.
-pub(super) const DEADLINE: Duration = Duration::from_secs(30);
+/// How long a request may take: 30 s, as the comparison's rules say.
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 const KB: usize = 1024;
 
@@ -134,6 +130,44 @@ const BURST: usize = 60;
 /// Body of a POST of the burst: a click, or a short message.
 const BURST_BODY_BYTES: usize = 256;
 
-/// How long before an outage requests begin.
+/// How long before an outage requests begin: the first opens a connection, and the others are on their way when it comes.
 const LEADS: [Duration; 4] =
-    [Duration::from_millis(500), Duration::from_millis(400), Duration::from_millis(300), Duration::from_millis(200)];
+    [Duration::from_millis(600), Duration::from_millis(60), Duration::from_millis(40), Duration::from_millis(20)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STARTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+
+    #[test]
+    fn every_work_is_found_by_its_name() {
+        for work in Work::ALL {
+            assert_eq!(work.as_str().parse(), Ok(work));
+        }
+        assert!("get".parse::<Work>().expect_err("no such work").to_string().contains("get-2k, post-10k"));
+    }
+
+    #[test]
+    fn requests_begin_when_the_scenario_says() {
+        let starts: Vec<_> = Work::Post10k.tasks(&STARTS, []).iter().map(|task| task.start).collect();
+        assert_eq!(starts, STARTS);
+        assert_eq!(Work::Burst.tasks(&STARTS, []).len(), BURST);
+    }
+
+    #[test]
+    fn requests_before_an_outage_begin_before_it_or_not_at_all() {
+        let outage = Duration::from_secs(3);
+        let tasks = Work::BeforeOutage.tasks(&STARTS, [outage]);
+        assert_eq!(tasks.len(), 4);
+        assert!(tasks.iter().all(|task| task.start < outage));
+        assert!(Work::BeforeOutage.tasks(&[], []).is_empty());
+    }
+
+    #[test]
+    fn a_post_is_answered_with_the_length_of_its_body() {
+        let task = &Work::Post10k.tasks(&STARTS, [])[0];
+        assert_eq!((task.body_bytes, task.answer_bytes), (10_240, "10240".len()));
+        assert_eq!(task.target(7), "/post?id=7");
+    }
+}

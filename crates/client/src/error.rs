@@ -136,6 +136,15 @@ pub enum Error {
         /// The bound.
         max: usize,
     },
+    /// Nothing was sent: whatever answers at the access points has no certificate that this client trusts. Either it is not the
+    /// gateway, as behind a captive portal, or the client was built with other authorities.
+    #[error("nothing that answers at the access points is trusted ({timeline})")]
+    Untrusted {
+        /// What was wrong with the last certificate.
+        reason: String,
+        /// What was tried.
+        timeline: Box<Timeline>,
+    },
 }
 
 /// What a request is at.
@@ -167,7 +176,9 @@ impl Error {
             | Self::TooManyWaiting { .. } => Side::Local,
             Self::BodyCut { side, .. } => *side,
             Self::Direct { .. } => Side::Service,
-            Self::NoWay { .. } | Self::NotExecuted { .. } | Self::OutcomeUnknown { .. } => Side::Network,
+            Self::NoWay { .. } | Self::NotExecuted { .. } | Self::OutcomeUnknown { .. } | Self::Untrusted { .. } => {
+                Side::Network
+            }
             Self::Refused { code, .. } => refusing_side(*code),
             Self::Reset { code, .. } => resetting_side(*code),
             Self::Timeout { phase, .. } => match phase {
@@ -193,7 +204,8 @@ impl Error {
             | Self::NotExecuted { .. }
             | Self::Setup { .. }
             | Self::Ticket { .. }
-            | Self::TooManyWaiting { .. } => Retry::BeforeSend,
+            | Self::TooManyWaiting { .. }
+            | Self::Untrusted { .. } => Retry::BeforeSend,
             Self::Refused { code, .. } => retry_refused(*code),
             Self::Reset { code, .. } => retry_reset(*code),
             Self::Timeout { phase, .. } => match phase {
@@ -212,7 +224,8 @@ impl Error {
             | Self::NotExecuted { timeline, .. }
             | Self::OutcomeUnknown { timeline }
             | Self::Reset { timeline, .. }
-            | Self::Timeout { timeline, .. } => Some(timeline),
+            | Self::Timeout { timeline, .. }
+            | Self::Untrusted { timeline, .. } => Some(timeline),
             Self::Body(_)
             | Self::BodyCut { .. }
             | Self::BodyTooLarge { .. }

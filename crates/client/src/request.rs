@@ -32,6 +32,9 @@ impl RequestBuilder {
     }
 
     /// Adds a header.
+    ///
+    /// Headers that speak of one connection (`connection`, `keep-alive`, `te`, `transfer-encoding`) are left out where the way
+    /// has no use for them. A `host` other than the URL's, and an `upgrade`, make the request invalid.
     pub fn header<N, V>(mut self, name: N, value: V) -> Self
     where
         N: TryInto<HeaderName, Error: Into<http::Error>>,

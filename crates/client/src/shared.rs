@@ -67,9 +67,21 @@ pub(crate) struct Live {
 /// Why there is no link and none to be expected.
 #[derive(Clone, Debug)]
 pub(crate) enum LinkFailure {
-    Refused { code: RefuseCode, detail: String },
-    Setup { reason: String },
-    Ticket { reason: String },
+    Refused {
+        code: RefuseCode,
+        detail: String,
+    },
+    Setup {
+        reason: String,
+    },
+    Ticket {
+        reason: String,
+    },
+    /// What answers at the access points is not trusted, as was seen at a time. On another try another may answer.
+    Untrusted {
+        reason: String,
+        at: Time,
+    },
 }
 
 /// What the handles want of the link's task.
@@ -188,11 +200,20 @@ impl Shared {
 }
 
 impl LinkFailure {
+    /// Says whether a request that began at a time need not wait for a link.
+    pub(crate) fn concerns(&self, began: Time) -> bool {
+        match self {
+            Self::Refused { .. } | Self::Setup { .. } | Self::Ticket { .. } => true,
+            Self::Untrusted { at, .. } => *at >= began,
+        }
+    }
+
     pub(crate) fn error(&self) -> Error {
         match self {
             Self::Refused { code, detail } => Error::Refused { code: *code, detail: detail.clone() },
             Self::Setup { reason } => Error::Setup { reason: reason.clone() },
             Self::Ticket { reason } => Error::Ticket { reason: reason.clone() },
+            Self::Untrusted { reason, .. } => Error::Untrusted { reason: reason.clone(), timeline: Box::default() },
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Opens connections to gateways: one attempt, one address, one carrier.
 
 use std::{
+    error::Error,
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::Arc,
@@ -8,7 +9,7 @@ use std::{
 };
 
 use http::HeaderValue;
-use noq::{Endpoint, EndpointConfig, TransportConfig, VarInt, crypto::rustls::QuicClientConfig};
+use noq::{ConnectionError, Endpoint, EndpointConfig, TransportConfig, VarInt, crypto::rustls::QuicClientConfig};
 use ropeway_core::{
     CarrierKind,
     connect::{Candidate, FailReason},
@@ -18,7 +19,6 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName},
 };
-use thiserror::Error;
 use tokio::{net::TcpStream, time::Instant};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -51,7 +51,7 @@ pub struct Dialed {
 }
 
 /// Why an attempt to connect failed.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialError {
     /// TLS, QUIC or the WebSocket handshake failed.
@@ -75,6 +75,16 @@ pub enum DialError {
         /// What the system says.
         source: io::Error,
     },
+    /// Whoever answered has no certificate that this device trusts for the gateway's name.
+    #[error("whoever answers {carrier} at {address} is not trusted: {reason}")]
+    Untrusted {
+        /// The address.
+        address: SocketAddr,
+        /// The carrier.
+        carrier: CarrierKind,
+        /// What is wrong with the certificate.
+        reason: String,
+    },
 }
 
 impl DialError {
@@ -84,6 +94,20 @@ impl DialError {
         match self {
             Self::Handshake { .. } | Self::Name(_) => FailReason::Handshake,
             Self::Socket { source, .. } => socket_reason(source.kind()),
+            Self::Untrusted { .. } => FailReason::Untrusted,
+        }
+    }
+
+    /// Names the failure of a handshake; `error` is what the protocol stack says, `cause` what lies under it.
+    fn of_handshake(
+        candidate: Candidate,
+        error: &dyn Error,
+        cause: Option<&(dyn Error + Send + Sync + 'static)>,
+    ) -> Self {
+        let Candidate { address, carrier } = candidate;
+        match cause.filter(|cause| handshake_reason(*cause) == FailReason::Untrusted) {
+            Some(cause) => Self::Untrusted { address, carrier, reason: cause.to_string() },
+            None => Self::Handshake { address, carrier, reason: error.to_string() },
         }
     }
 }
@@ -131,7 +155,9 @@ impl Dialer {
         let begun = Instant::now();
         let connecting =
             self.endpoint.connect_with(self.quic.clone(), address, name).map_err(|error| failed(error.to_string()))?;
-        let connection = connecting.await.map_err(|error| failed(error.to_string()))?;
+        let candidate = Candidate { address, carrier: CarrierKind::Quic };
+        let connection =
+            connecting.await.map_err(|error| DialError::of_handshake(candidate, &error, tls_cause(&error)))?;
         let rtt = connection.rtt(noq::PathId::ZERO).unwrap_or_else(|| begun.elapsed());
         Ok(Dialed { carrier: Box::new(QuicCarrier::new(connection, address, true)), rtt })
     }
@@ -206,10 +232,28 @@ async fn connect_tls(
     // Only latency suffers if it fails.
     let _ = tcp.set_nodelay(true);
     let stream = connector.connect(server_name, tcp).await.map_err(|source| match source.get_ref() {
-        Some(tls) => DialError::Handshake { address, carrier, reason: tls.to_string() },
+        Some(tls) => DialError::of_handshake(Candidate { address, carrier }, tls, Some(tls)),
         None => DialError::Socket { address, source },
     })?;
     Ok((stream, rtt))
+}
+
+/// Returns why a handshake failed in the words of the race; `cause` is what the TLS stack says.
+#[must_use]
+pub fn handshake_reason(cause: &(dyn Error + Send + Sync + 'static)) -> FailReason {
+    match cause.downcast_ref() {
+        Some(rustls::Error::InvalidCertificate(_)) => FailReason::Untrusted,
+        Some(_) | None => FailReason::Handshake,
+    }
+}
+
+/// Returns what the TLS stack of a QUIC connection found wrong.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is not ours, and only one of its variants comes from TLS")]
+fn tls_cause(error: &ConnectionError) -> Option<&(dyn Error + Send + Sync + 'static)> {
+    match error {
+        ConnectionError::TransportError(error) => error.crypto.as_deref(),
+        _ => None,
+    }
 }
 
 /// Returns why a socket failed in the words of the race.

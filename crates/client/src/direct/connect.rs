@@ -17,7 +17,10 @@ use ropeway_core::{
     CarrierKind,
     connect::{AttemptId, Candidate, FailReason, Race, RaceConfig, RaceError, RaceOutput, Records, Source, candidate},
 };
-use ropeway_net::{Clock, dial::socket_reason};
+use ropeway_net::{
+    Clock,
+    dial::{handshake_reason, socket_reason},
+};
 use rustls::{
     ClientConfig,
     pki_types::{CertificateDer, ServerName},
@@ -184,7 +187,7 @@ async fn open(
     let _ = tcp.set_nodelay(true);
     let Some(server_name) = server_name else { return Ok((DirectIo::Plain(tcp), rtt)) };
     let stream = tls.connect(server_name, tcp).await.map_err(|error| match error.get_ref() {
-        Some(tls) => Failure { reason: FailReason::Handshake, told: tls.to_string() },
+        Some(tls) => Failure { reason: handshake_reason(tls), told: tls.to_string() },
         None => Failure::of(&error),
     })?;
     debug!(%address, "direct connection is open");

@@ -195,11 +195,15 @@ impl Engine {
                     let dialed = connecting.dialed.remove(&attempt);
                     self.spare = dialed.map(|dialed| Spare { dialed, candidate, until: now + SPARE_FOR });
                 }
-                EstablishOutput::Lost => {
+                EstablishOutput::Lost { untrusted } => {
                     let retry_after = connecting.retry_after;
                     self.stop_connecting();
                     if let Some(after) = retry_after {
                         self.reconnect.handle_retry_after(after, now);
+                    }
+                    if untrusted {
+                        let reason = self.trouble.as_deref().unwrap_or_default().to_owned();
+                        self.failure = Some(LinkFailure::Untrusted { reason, at: now });
                     }
                     self.reconnect.handle_lost(now, LostReason::RaceLost);
                     self.publish();
@@ -360,14 +364,16 @@ impl Engine {
 
     /// Returns the state of the link while none is open.
     pub(super) fn closed_state(&self) -> LinkState {
-        match (&self.failure, &self.connecting) {
-            (Some(LinkFailure::Refused { code, .. }), _) => LinkState::Refused { code: *code },
-            (Some(LinkFailure::Setup { .. } | LinkFailure::Ticket { .. }) | None, Some(connecting))
-                if connecting.is_undecided() =>
-            {
-                LinkState::Connecting
+        let is_connecting = self.connecting.as_ref().is_some_and(Connecting::is_undecided);
+        match &self.failure {
+            Some(LinkFailure::Refused { code, .. }) => LinkState::Refused { code: *code },
+            Some(LinkFailure::Setup { .. } | LinkFailure::Ticket { .. } | LinkFailure::Untrusted { .. }) | None => {
+                if is_connecting {
+                    LinkState::Connecting
+                } else {
+                    LinkState::Offline
+                }
             }
-            (Some(LinkFailure::Setup { .. } | LinkFailure::Ticket { .. }) | None, Some(_) | None) => LinkState::Offline,
         }
     }
 }

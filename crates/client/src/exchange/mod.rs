@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderValue, Method, Request, Response, Uri, header, uri::Authority};
 use http_body::Body as _;
 use hyper_util::client::legacy::connect::CaptureConnection;
 use ropeway_core::{
@@ -99,6 +99,19 @@ impl Run {
         let (host, port) = target(&parts.uri)?;
         if parts.method == Method::CONNECT {
             return Err(Error::Invalid("method CONNECT has no meaning here".into()));
+        }
+        let authority = parts.uri.authority().map_or("", Authority::as_str);
+        if parts
+            .headers
+            .get(header::HOST)
+            .is_some_and(|host| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()))
+        {
+            return Err(Error::Invalid(format!("the header `host` is another than {authority} of the URL")));
+        }
+        if parts.headers.contains_key(header::UPGRADE) {
+            return Err(Error::Invalid(
+                "an upgrade needs a connection of its own, which a request here has not".into(),
+            ));
         }
         let length = body.size_hint().exact();
         let may_have_none =
@@ -189,7 +202,7 @@ impl Run {
                     Choice::Take(Way::Link) if live.is_some() => return Ok(live),
                     Choice::Await | Choice::Take(Way::Link) => {}
                 }
-                if let Some(failure) = failure {
+                if let Some(failure) = failure.filter(|failure| failure.concerns(self.began)) {
                     return Err(failure.error());
                 }
                 if waiting.is_none() {
@@ -203,7 +216,7 @@ impl Run {
         });
         waited.await.unwrap_or_else(|_| {
             let trouble = shared.view.borrow().trouble.clone();
-            let last = trouble.map_or_else(String::new, |trouble| format!("; last: {trouble}"));
+            let last = trouble.map_or_else(String::new, |trouble| format!("; the last attempt: {trouble}"));
             let reason = format!("no link came up within {} ms{last}", wait.as_millis());
             Err(Error::NoWay { host: self.host.clone(), reason, timeline: Box::default() })
         })
@@ -354,7 +367,8 @@ fn with_timeline(mut error: Error, known: Timeline) -> Error {
         | Error::NotExecuted { timeline, .. }
         | Error::OutcomeUnknown { timeline }
         | Error::Reset { timeline, .. }
-        | Error::Timeout { timeline, .. } => **timeline = known,
+        | Error::Timeout { timeline, .. }
+        | Error::Untrusted { timeline, .. } => **timeline = known,
         Error::Body(_)
         | Error::BodyCut { .. }
         | Error::BodyTooLarge { .. }

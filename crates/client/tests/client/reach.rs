@@ -80,11 +80,36 @@ async fn without_a_link_in_time_a_request_fails_before_it_is_sent() {
 async fn an_untrusted_gateway_gets_no_hello() {
     let (authority, other) = (Authority::new(), Authority::new());
     let gateway = TestGateway::start(&other).await;
-    let client = builder(&authority, &[&gateway], CarrierKind::Tls).link_wait(Duration::from_millis(300));
-    let error = soon(client.build().unwrap().get("https://api.test/").send()).await.unwrap_err();
-    assert!(matches!(error, Error::NoWay { .. }), "{error:?}");
-    assert!(error.to_string().contains("certificate"), "{error}");
+    for carrier in CarrierKind::ALL {
+        let client = builder(&authority, &[&gateway], carrier).link_wait(Duration::from_secs(3_600)).build().unwrap();
+        // Each is told at once, instead of waiting for a link.
+        for _ in 0..2 {
+            let error = soon(client.get("https://api.test/").send()).await.unwrap_err();
+            assert!(matches!(error, Error::Untrusted { .. }), "{error:?}");
+            assert!(error.to_string().contains("invalid peer certificate"), "{error}");
+            assert_eq!(error.retry(), Retry::BeforeSend);
+        }
+    }
     assert!(gateway.hellos().is_empty());
+}
+
+#[tokio::test]
+async fn a_stranger_at_one_access_point_does_not_end_the_wait_for_another() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (stranger, gateway) = (TestGateway::start(&other).await, TestGateway::start(&authority).await);
+    let client = builder(&authority, &[&stranger, &gateway], CarrierKind::Tls).build().unwrap();
+    let answer = soon(client.get("https://api.test/").send()).await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "hello /");
+    assert!(stranger.hellos().is_empty());
+}
+
+#[tokio::test]
+async fn a_header_that_would_be_lost_on_the_way_is_refused() {
+    let client = Client::builder().build().unwrap();
+    for (name, value) in [("host", "other.test"), ("upgrade", "websocket")] {
+        let error = soon(client.get("https://api.test/").header(name, value).send()).await.unwrap_err();
+        assert!(matches!(&error, Error::Invalid(why) if why.contains(name)), "{error:?}");
+    }
 }
 
 #[tokio::test]

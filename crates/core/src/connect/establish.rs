@@ -65,7 +65,11 @@ pub enum EstablishOutput {
         candidate: Candidate,
     },
     /// No candidate gave a link.
-    Lost,
+    Lost {
+        /// Every connection of the only race met a certificate that this device does not trust. Waiting for another race
+        /// is of little use then.
+        untrusted: bool,
+    },
     /// Tell the records of this network how an attempt at the candidate ended.
     Scored {
         /// The candidate.
@@ -245,9 +249,9 @@ impl Establish {
                         self.offer_spare();
                     }
                 }
-                RaceOutput::Lost(_) => {
+                RaceOutput::Lost(error) => {
                     if self.phase == Phase::Racing {
-                        self.lose();
+                        self.lose(self.races == 1 && error.is_untrusted());
                     }
                 }
                 RaceOutput::Scored { candidate, score } => {
@@ -292,7 +296,8 @@ impl Establish {
             | FailReason::Handshake
             | FailReason::Refused
             | FailReason::TimedOut
-            | FailReason::Unreachable => {
+            | FailReason::Unreachable
+            | FailReason::Untrusted => {
                 if counts {
                     self.outputs.push_back(EstablishOutput::Scored { candidate, score: Score::Failure(reason) });
                 }
@@ -305,7 +310,7 @@ impl Establish {
         let left: Vec<RankedCandidate> =
             self.ranked.iter().filter(|ranked| !self.failed.contains(&ranked.candidate)).copied().collect();
         if left.is_empty() || self.races >= RACES_MAX {
-            return self.lose();
+            return self.lose(false);
         }
         for attempt in std::mem::take(&mut self.running).into_keys() {
             self.outputs.push_back(EstablishOutput::Abandon { attempt });
@@ -320,12 +325,12 @@ impl Establish {
         }
     }
 
-    fn lose(&mut self) {
+    fn lose(&mut self, untrusted: bool) {
         self.phase = Phase::Lost;
         for attempt in std::mem::take(&mut self.running).into_keys() {
             self.outputs.push_back(EstablishOutput::Abandon { attempt });
         }
-        self.outputs.push_back(EstablishOutput::Lost);
+        self.outputs.push_back(EstablishOutput::Lost { untrusted });
     }
 }
 

@@ -311,7 +311,7 @@ impl Race {
     fn score_failure(&mut self, candidate: Candidate, reason: FailReason) {
         let failure = RaceOutput::Scored { candidate, score: Score::Failure(reason) };
         match reason {
-            FailReason::Closed | FailReason::Handshake | FailReason::Refused => {
+            FailReason::Closed | FailReason::Handshake | FailReason::Refused | FailReason::Untrusted => {
                 self.show_network();
                 self.outputs.push_back(failure);
             }

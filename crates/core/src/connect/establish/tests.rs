@@ -55,7 +55,7 @@ fn a_winner_that_refuses_hands_over_to_the_spare() {
     establish.handle_greet_failed(AttemptId(0), GreetFailure::Refused, at(320));
     assert_eq!(outputs(&mut establish), [greet(1, two)]);
     establish.handle_greet_failed(AttemptId(1), GreetFailure::Refused, at(330));
-    assert_eq!(outputs(&mut establish), [EstablishOutput::Lost]);
+    assert_eq!(outputs(&mut establish), [EstablishOutput::Lost { untrusted: false }]);
 }
 
 #[test]
@@ -91,8 +91,19 @@ fn late_news_of_an_earlier_race_change_nothing() {
 #[test]
 fn without_candidates_it_is_lost_at_once() {
     let mut establish = Establish::new(EstablishConfig::default(), Vec::new(), at(0));
-    assert_eq!(outputs(&mut establish), [EstablishOutput::Lost]);
+    assert_eq!(outputs(&mut establish), [EstablishOutput::Lost { untrusted: false }]);
     assert!(establish.is_finished());
+}
+
+#[test]
+fn only_a_race_that_met_nobody_it_trusts_says_so() {
+    let (one, two) = (candidate(1, CarrierKind::Tls), candidate(2, CarrierKind::Tls));
+    for (second, untrusted) in [(FailReason::Untrusted, true), (FailReason::Refused, false)] {
+        let mut establish = Establish::new(EstablishConfig::default(), ranked(&[one, two]), at(0));
+        establish.handle_failed(AttemptId(0), FailReason::Untrusted, at(30));
+        establish.handle_failed(AttemptId(1), second, at(60));
+        assert_eq!(outputs(&mut establish).last(), Some(&EstablishOutput::Lost { untrusted }), "{second}");
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub enum AbandonReason {
 pub enum FailReason {
     /// The connection was closed or reset in the middle of the handshake.
     Closed,
-    /// TLS or QUIC could not agree, or the certificate was not accepted.
+    /// TLS or QUIC could not agree.
     Handshake,
     /// The address answered that nobody listens there.
     Refused,
@@ -72,6 +72,8 @@ pub enum FailReason {
     TimedOut,
     /// This device has no route to the address.
     Unreachable,
+    /// Whoever answered has no certificate that this device trusts.
+    Untrusted,
 }
 
 impl FailReason {
@@ -85,6 +87,7 @@ impl FailReason {
             Self::Rejected => "rejected",
             Self::TimedOut => "timed out",
             Self::Unreachable => "unreachable",
+            Self::Untrusted => "untrusted",
         }
     }
 }
@@ -155,6 +158,17 @@ impl RaceError {
         match self {
             Self::AllFailed { attempts } | Self::Deadline { attempts } => attempts,
             Self::NoCandidate => &[],
+        }
+    }
+
+    /// Says whether every attempt met a certificate that this device does not trust.
+    #[must_use]
+    pub fn is_untrusted(&self) -> bool {
+        match self {
+            Self::AllFailed { attempts } => {
+                attempts.iter().all(|attempt| attempt.outcome == AttemptOutcome::Failed(FailReason::Untrusted))
+            }
+            Self::Deadline { .. } | Self::NoCandidate => false,
         }
     }
 }

@@ -166,7 +166,7 @@ impl Device {
                 Some(_) => Some(FailReason::Closed),
                 None if !connection.is_open() => continue,
                 None if network.is_impostor(end.candidate.address) && end.candidate.carrier != CarrierKind::Quic => {
-                    Some(FailReason::Handshake)
+                    Some(FailReason::Untrusted)
                 }
                 None => None,
             };
@@ -211,7 +211,7 @@ impl Device {
                     let flow = connecting.dialed.remove(&attempt);
                     self.spare = flow.map(|flow| Spare { flow, candidate, until: now + SPARE_FOR });
                 }
-                EstablishOutput::Lost => {
+                EstablishOutput::Lost { .. } => {
                     let retry_after = connecting.retry_after;
                     self.stop_connecting(network, now);
                     self.with_reconnect(|reconnect| {

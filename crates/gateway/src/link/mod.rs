@@ -180,7 +180,8 @@ impl<B: Bus> LinkPeer for Link<B> {
     fn is_current(&self) -> bool {
         match &self.phase {
             Phase::Open { entry, number } => entry.session().is_current(*number),
-            Phase::Greeting(_) | Phase::Over { .. } => true,
+            Phase::Greeting(_) => true,
+            Phase::Over { until } => self.now() < *until,
         }
     }
 
@@ -210,7 +211,6 @@ impl<B: Bus> LinkPeer for Link<B> {
                 Ok(())
             }
             Phase::Open { entry, number } => (entry.session(), *number).handle_timeout(now),
-            Phase::Over { until } if *until <= now => Err(LinkError::Backlog),
             Phase::Over { .. } => Ok(()),
         }
     }

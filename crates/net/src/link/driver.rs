@@ -24,7 +24,7 @@ pub trait LinkPeer: Send {
     /// Keeps the waker to call when there is something to send.
     fn register(&mut self, waker: &Waker);
 
-    /// Says whether the link is still wanted.
+    /// Says whether the link is still wanted; asked at every turn and after every deadline.
     fn is_current(&self) -> bool;
 
     /// Returns the time.
@@ -131,6 +131,9 @@ fn poll_turn(
         }
         ready!(poll_deadline(sleep, peer.clock().instant(deadline), cx));
         peer.handle_timeout(peer.now())?;
+        if !peer.is_current() {
+            return Poll::Ready(Ok(()));
+        }
         fired = Some(deadline);
     }
 }

@@ -27,9 +27,12 @@ pub(crate) async fn run(args: &PushArgs, data: &DataDir, output: Output) -> Resu
 async fn push(admin: &Admin, args: &PushArgs, output: Output) -> Result<(), CommandError> {
     let body = message(args)?;
     let answer = admin.call(Method::POST, "/v1/push", Some(&body), &[StatusCode::OK, StatusCode::ACCEPTED]).await?;
-    let is_duplicate = answer["duplicate"].as_bool().unwrap_or_default();
     output.result(answer["id"].as_str().unwrap_or_default(), &answer)?;
-    output.note(if is_duplicate { "sent before; not sent again" } else { "queued; --status ID says how far it got" });
+    output.note(&match answer["sessions"].as_u64() {
+        None => "sent before; not sent again".to_owned(),
+        Some(0) => "nobody it is for has a session here, so this gateway delivers it to nobody".to_owned(),
+        Some(sessions) => format!("queued for {sessions} session(s); --status ID says how far it got"),
+    });
     Ok(())
 }
 

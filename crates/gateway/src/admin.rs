@@ -75,6 +75,9 @@ struct Pushed {
     id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<bool>,
+    /// Sessions of this gateway that the message is for, when it was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<usize>,
     status: String,
 }
 
@@ -128,6 +131,12 @@ async fn push<B: Bus>(
         status @ StatusCode::PAYLOAD_TOO_LARGE => Failure::new(status, "payload_too_large", error.body_text()),
         status => Failure::new(status, "bad_push", error.body_text()),
     })?;
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        // serde would fill the fields of a struct from an array as well, by their place.
+        return Err(Failure::bad("bad_push")(
+            &"a push is a JSON object, such as {\"to\": \"all\", \"text\": \"hello\"}",
+        ));
+    }
     let push: Push = serde_json::from_slice(&body).map_err(|error| Failure::bad("bad_push")(&error))?;
     let payload = match (push.text, push.base64) {
         (Some(text), None) => Bytes::from(text),
@@ -150,6 +159,7 @@ async fn push<B: Bus>(
     if let Some(seconds) = push.ttl_s {
         message.ttl = message.ttl.min(std::time::Duration::from_secs(seconds));
     }
+    let sessions = shared.registry.sessions(&message.target).len();
     let accepted = shared.bus.publish(message).await.map_err(|error| match error {
         PublishError::TooLarge { .. } => {
             Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", error.to_string())
@@ -161,6 +171,7 @@ async fn push<B: Bus>(
     let pushed = Pushed {
         id: accepted.id.to_string(),
         duplicate: Some(accepted.duplicate),
+        sessions: (!accepted.duplicate).then_some(sessions),
         status: accepted.status.to_string(),
     };
     Ok((StatusCode::ACCEPTED, Json(pushed)).into_response())
@@ -171,7 +182,7 @@ async fn status<B: Bus>(State(shared): State<Arc<Shared<B>>>, Path(id): Path<Str
     let status: Option<Status> = shared.bus.status(&known).await;
     let code = if status.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
     let status = status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
-    Ok((code, Json(Pushed { id, duplicate: None, status })).into_response())
+    Ok((code, Json(Pushed { id, duplicate: None, sessions: None, status })).into_response())
 }
 
 async fn health<B: Bus>(State(shared): State<Arc<Shared<B>>>) -> Response {

@@ -23,6 +23,19 @@ fn wait_for(running: &mut Running, event: &str) -> Value {
     }
 }
 
+#[test]
+fn a_push_for_nobody_says_so() {
+    let place = Place::new();
+    let _up = place.up(&[]);
+    let done = place.run(&["push", "--to", "user:nobody", "hello"]);
+    assert!(done.stderr.contains("nobody it is for has a session here"), "{}", done.stderr);
+    let answer = place.run(&["--json", "push", "--to", "user:nobody", "hello"]).object();
+    assert_eq!((&answer["sessions"], &answer["status"]), (&json!(0), &json!("queued")));
+    let _listener = listen(&place, &[]);
+    let answer = place.run(&["--json", "push", "--to", "user:dev", "hello"]).object();
+    assert_eq!(answer["sessions"], 1);
+}
+
 fn push(place: &Place, to: &str, text: &str) -> String {
     place.run(&["push", "--to", to, text]).good().trim().to_owned()
 }

@@ -11,7 +11,7 @@ fn a_push_prints_its_id_and_its_status_can_be_asked() {
     let id = place.run(&["push", "--to", "user:ada", "hello"]).good();
     assert_eq!(place.run(&["push", "--status", id.trim()]).good(), "queued\n");
     let given = place.run(&["--json", "push", "--to", "topic:news", "--id", "order-17", "hello"]).object();
-    assert_eq!(given, json!({ "id": "order-17", "duplicate": false, "status": "queued" }));
+    assert_eq!(given, json!({ "id": "order-17", "duplicate": false, "sessions": 0, "status": "queued" }));
     let again = place.run(&["push", "--to", "topic:news", "--id", "order-17", "hello"]);
     assert_eq!(again.stderr, "sent before; not sent again\n");
     assert_eq!(again.good(), "order-17\n");

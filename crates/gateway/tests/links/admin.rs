@@ -72,7 +72,8 @@ async fn a_push_that_makes_no_sense_is_refused_with_what_would() {
     let world = World::new(|_| ()).await;
     for (body, error, hint) in [
         (&b"{"[..], "bad_push", "EOF"),
-        (b"not json", "bad_push", "expected"),
+        (b"not json", "bad_push", "a push is a JSON object"),
+        (br#"["all", "a", null, "x"]"#, "bad_push", "a push is a JSON object"),
         (br#"{"text": "x"}"#, "bad_push", "missing field `to`"),
         (br#"{"to": "group:a", "text": "x"}"#, "bad_push", "all, user:NAME, device:ID or topic:NAME"),
         (br#"{"to": "user:", "text": "x"}"#, "bad_push", "a user id without any character"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method, header};
 use ropeway::CarrierKind;
 use ropeway_cluster::{CollapseKey, ContentType, DeviceId, MessageId, Target, Topic, UserId};
 use ropeway_gateway::config::{self, RouteConfig, Upstream};
@@ -114,7 +114,7 @@ pub(crate) struct RequestArgs {
     #[arg(short = 'X', long = "request", value_name = "METHOD")]
     pub(crate) method: Option<Method>,
     /// Header, such as 'accept: text/html'; may be repeated
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header_line)]
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Body; "@FILE" takes it from a file, "@-" from standard input, as it is
     #[arg(short, long, value_name = "DATA", allow_hyphen_values = true)]
@@ -229,10 +229,16 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+fn header_line(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write NAME: VALUE")?;
     let name = name.trim().parse::<HeaderName>().map_err(|error| error.to_string())?;
     let value = value.trim().parse::<HeaderValue>().map_err(|error| error.to_string())?;
+    if UNSENDABLE_HEADERS.contains(&name) {
+        return Err("it belongs to a connection, and the client writes it where it is needed; leave it out".to_owned());
+    }
+    if name == header::HOST {
+        return Err("the host is that of the URL; write it there".to_owned());
+    }
     Ok((name, value))
 }
 
@@ -254,6 +260,10 @@ fn word(text: &str) -> Result<String, String> {
     }
     Err("write a name without spaces".to_owned())
 }
+
+/// What says how one connection carries a request (RFC 9110 section 7.6.1), which the client alone knows.
+const UNSENDABLE_HEADERS: [HeaderName; 5] =
+    [header::CONNECTION, header::CONTENT_LENGTH, header::TE, header::TRANSFER_ENCODING, header::UPGRADE];
 
 const EXIT_CODES: &str = "\
 Exit codes:

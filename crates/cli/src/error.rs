@@ -163,7 +163,7 @@ fn request_kind(error: &ropeway::Error) -> (&'static str, u8) {
         Error::BodyTooLarge { .. } => ("body_too_large", EXIT_FAILED),
         Error::Closed => ("closed", EXIT_FAILED),
         Error::Direct { .. } => ("direct", EXIT_FAILED),
-        Error::Invalid(_) => ("invalid", EXIT_FAILED),
+        Error::Invalid(_) => ("invalid", EXIT_USAGE),
         Error::Json(_) => ("json", EXIT_FAILED),
         Error::NoWay { .. } => ("no_way", EXIT_FAILED),
         Error::NotExecuted { .. } => ("not_executed", EXIT_FAILED),
@@ -176,6 +176,7 @@ fn request_kind(error: &ropeway::Error) -> (&'static str, u8) {
         Error::Timeout { .. } => ("timeout", EXIT_TIMED_OUT),
         Error::TooManyTopics { .. } => ("too_many_topics", EXIT_FAILED),
         Error::TooManyWaiting { .. } => ("too_many_waiting", EXIT_FAILED),
+        Error::Untrusted { .. } => ("untrusted", EXIT_FAILED),
         _ => ("request", EXIT_FAILED),
     }
 }

@@ -1,7 +1,8 @@
 //! The gateway as a whole: started from a configuration, drained, stopped.
 
+mod error;
+
 use std::{
-    io,
     net::SocketAddr,
     sync::{
         Arc, Mutex,
@@ -31,8 +32,10 @@ use crate::{
     proxy::Proxy,
     push::{self, Reports},
     route::{RouteError, RouteSpec, Router},
-    tickets::{IssuerKeyError, TicketVerifier},
+    tickets::TicketVerifier,
 };
+
+pub use self::error::StartError;
 
 /// A running gateway. Dropping it does not stop it; [`drain`](Self::drain) does.
 pub struct Gateway<B: Bus> {
@@ -50,49 +53,6 @@ pub struct Addresses {
     pub tcp: SocketAddr,
     /// QUIC links.
     pub udp: SocketAddr,
-}
-
-/// Why a gateway did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The admin token cannot be read.
-    #[error("admin token {} cannot be read: {source}", path.display())]
-    AdminToken {
-        /// The file.
-        path: std::path::PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The bus has no place for this gateway.
-    #[error("bus: {0}")]
-    Bus(String),
-    /// The certificate or its key cannot be used.
-    #[error("certificate {} or key {}: {reason}", cert.display(), key.display())]
-    Certificate {
-        /// The certificate chain's file.
-        cert: std::path::PathBuf,
-        /// The key's file.
-        key: std::path::PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A key of a ticket issuer cannot be used.
-    #[error(transparent)]
-    IssuerKey(#[from] IssuerKeyError),
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address} ({protocol}): {source}; is another gateway running?")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// `tcp`, `udp` or `admin`.
-        protocol: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A route cannot be served.
-    #[error(transparent)]
-    Route(#[from] RouteError),
 }
 
 /// What every task of the gateway shares.

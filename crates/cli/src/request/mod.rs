@@ -106,10 +106,13 @@ async fn body(args: &RequestArgs, response: &mut Response, output: Output) -> Re
         let object = json!({ "event": "end", "bytes": bytes_total, "trailers": trailers });
         return output.result("", &object).map_err(BodyError::Command);
     }
-    if let Some(trailers) = response.trailers().filter(|_| args.verbose) {
-        for (name, value) in trailers {
-            output.detail(&format!("< {name}: {}", String::from_utf8_lossy(value.as_bytes())));
-        }
+    let Some(trailers) = response.trailers() else { return Ok(()) };
+    if args.verbose {
+        report::field_lines(trailers, "< ").iter().for_each(|line| output.detail(line));
+    }
+    if args.include {
+        let lines = report::field_lines(trailers, "");
+        output.bytes(format!("{}\n", lines.join("\n")).as_bytes()).map_err(BodyError::Command)?;
     }
     Ok(())
 }
@@ -153,8 +156,8 @@ fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
         // -v tells every way; here the last one that failed is enough.
         text = text.replace(&format!(" ({timeline})"), "");
         let last = timeline.steps().iter().rev().filter_map(|step| step.error.as_deref()).next();
-        if let Some(last) = last.filter(|last| !last.contains(&text)) {
-            text = format!("{text}; last, {last}");
+        if let Some(last) = last.filter(|last| !last.contains(&text) && !text.contains(last)) {
+            text = format!("{text}; the last attempt: {last}");
         }
     }
     let host = url.split("://").nth(1).unwrap_or_default().split(['/', '?', ':']).next().unwrap_or_default();
@@ -164,7 +167,14 @@ fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
     });
     let found_no_way = matches!(error, Error::NoWay { .. });
     let went_directly = found_no_way || matches!(error, Error::Direct { .. } | Error::PlainHttp { .. });
-    let hint = if found_no_way && is_served {
+    let hint = if matches!(error, Error::Untrusted { .. }) {
+        match &file.ca {
+            Some(ca) => {
+                format!("; only what {} vouches for is trusted: does another gateway listen there?", ca.display())
+            }
+            None => "; only what this system's authorities vouch for is trusted".to_owned(),
+        }
+    } else if found_no_way && is_served {
         "; is `ropeway up` running?".to_owned()
     } else if went_directly && !is_served {
         format!("; the gateway serves {}, so this was called directly", file.hosts.join(", "))

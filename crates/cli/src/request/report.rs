@@ -54,10 +54,13 @@ pub(super) fn headers_object(headers: &HeaderMap) -> Value {
 /// Writes status and headers for people, each line after `mark`.
 pub(super) fn head_lines(status: StatusCode, headers: &HeaderMap, mark: &str) -> Vec<String> {
     let mut lines = vec![format!("{mark}{status}")];
-    lines.extend(
-        headers.iter().map(|(name, value)| format!("{mark}{name}: {}", String::from_utf8_lossy(value.as_bytes()))),
-    );
+    lines.extend(field_lines(headers, mark));
     lines
+}
+
+/// Writes headers or trailers for people, each line after `mark`.
+pub(super) fn field_lines(fields: &HeaderMap, mark: &str) -> Vec<String> {
+    fields.iter().map(|(name, value)| format!("{mark}{name}: {}", String::from_utf8_lossy(value.as_bytes()))).collect()
 }
 
 /// Gives a part of a body for programs: as text where it is some.

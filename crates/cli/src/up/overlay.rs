@@ -75,6 +75,12 @@ impl Overlay {
             );
             return Err(CommandError::Usage(message));
         }
+        let twice = (1..self.upstreams.len())
+            .find(|place| self.upstreams[..*place].iter().any(|known| known.same_place(&self.upstreams[*place])));
+        if let Some(place) = twice {
+            let host = &self.upstreams[place].host;
+            return Err(CommandError::Usage(format!("--upstream names {host} twice; a host has one upstream")));
+        }
         Ok(())
     }
 }
@@ -118,6 +124,13 @@ mod tests {
         let mut config = Config::default();
         Overlay { upstreams: vec![route("api.test", "http://a")], ..Overlay::default() }.apply(&mut config);
         assert_eq!(config.routes, [route("api.test", "http://a")]);
+    }
+
+    #[test]
+    fn a_host_with_two_upstreams_is_refused() {
+        let upstreams = vec![route("api.test", "http://a"), route("api.test", "http://b")];
+        let error = Overlay { upstreams, ..Overlay::default() }.check(&Config::default()).expect_err("twice");
+        assert!(error.to_string().contains("api.test twice"), "{error}");
     }
 
     #[test]

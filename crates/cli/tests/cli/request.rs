@@ -177,6 +177,34 @@ fn a_stopped_gateway_is_named_with_what_was_tried() {
 }
 
 #[test]
+fn a_gateway_that_another_authority_vouches_for_is_named_at_once() {
+    let (place, other) = (Place::new(), Place::new());
+    let (_up, _other) = (builtin(&place), other.up(&[]));
+    std::fs::copy(other.path("ropeway-data/ca.pem"), place.path("ropeway-data/ca.pem")).expect("copied");
+    for carrier in ["quic", "tls", "ws"] {
+        let done = place.run(&["--json", "request", "--carrier", carrier, "demo.test"]);
+        assert_eq!((done.code, error(&done.stderr)["error"].as_str()), (1, Some("untrusted")), "{}", done.stderr);
+        let text = place.run(&["request", "--carrier", carrier, "demo.test"]).error(1);
+        assert!(text.contains("invalid peer certificate") && text.contains("ca.pem vouches for"), "{text}");
+        assert_eq!(text.matches("the last attempt").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn what_can_never_be_sent_is_wrong_on_the_command_line() {
+    let place = Place::new();
+    let _up = builtin(&place);
+    for arguments in [&["request", ""][..], &["request", "ftp://demo.test/"], &["request", "https://"]] {
+        let text = place.run(arguments).error(2);
+        assert!(text.contains("request is invalid"), "{arguments:?}: {text}");
+    }
+    for header in ["host: other.test", "connection: close", "transfer-encoding: chunked", "no colon"] {
+        let text = place.run(&["request", "-H", header, "demo.test"]).error(2);
+        assert!(text.contains("--header"), "{header}: {text}");
+    }
+}
+
+#[test]
 fn a_host_that_the_gateway_does_not_serve_is_called_directly_and_plain_http_only_where_allowed() {
     let (place, site) = (Place::new(), Place::new());
     site.write("page.txt", "direct");

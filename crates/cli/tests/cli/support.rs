@@ -185,6 +185,15 @@ impl Running {
         assert!(sent.success());
     }
 
+    /// Sends a signal again and again until the process has ended.
+    pub(crate) fn signal_until_over(&mut self, name: &str) {
+        let until = Instant::now() + PATIENCE;
+        while self.child.try_wait().expect("a child").is_none() {
+            assert!(Instant::now() < until, "it goes on after {name}");
+            let _gone_meanwhile = Command::new("kill").args([name, &self.child.id().to_string()]).output();
+        }
+    }
+
     /// Ends it at once, so that it cannot say goodbye.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");

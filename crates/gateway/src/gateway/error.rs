@@ -1,0 +1,79 @@
+//! Why a gateway did not start.
+
+use std::{
+    io::{self, ErrorKind},
+    net::SocketAddr,
+    path::PathBuf,
+};
+
+use crate::{route::RouteError, tickets::IssuerKeyError};
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The admin token cannot be read.
+    #[error("admin token {} cannot be read: {source}", path.display())]
+    AdminToken {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The bus has no place for this gateway.
+    #[error("bus: {0}")]
+    Bus(String),
+    /// The certificate or its key cannot be used.
+    #[error("certificate {} or key {}: {reason}", cert.display(), key.display())]
+    Certificate {
+        /// The certificate chain's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A key of a ticket issuer cannot be used.
+    #[error(transparent)]
+    IssuerKey(#[from] IssuerKeyError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} ({protocol}): {source}{}", listen_hint(source))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// `tcp`, `udp` or `admin`.
+        protocol: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A route cannot be served.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+}
+
+/// Says what to do about an address that cannot be listened on.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is not ours, and other kinds speak for themselves")]
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::AddrInUse => "; is another gateway running?",
+        ErrorKind::AddrNotAvailable => "; choose an address of this machine, or 0.0.0.0 or [::] for all of them",
+        ErrorKind::PermissionDenied => "; ports below 1024 need the capability CAP_NET_BIND_SERVICE",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_for_not_listening_has_its_own_remedy() {
+        let text = |kind: ErrorKind| {
+            let address = ([192, 0, 2, 1], 443).into();
+            StartError::Listen { address, protocol: "tcp", source: kind.into() }.to_string()
+        };
+        assert!(text(ErrorKind::AddrInUse).contains("another gateway"));
+        assert!(text(ErrorKind::AddrNotAvailable).contains("address of this machine"));
+        assert!(text(ErrorKind::PermissionDenied).contains("CAP_NET_BIND_SERVICE"));
+    }
+}

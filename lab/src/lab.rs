@@ -231,6 +231,11 @@ impl Lab {
         &self.topology.plan
     }
 
+    /// Leads what comes to a site's port for TLS and QUIC to another port of the servers.
+    pub(crate) fn lead(&self, site: usize, port: u16) -> Result<(), LabError> {
+        Ok(self.topology.lead(site, port)?)
+    }
+
     /// Gives the certificates of the lab.
     #[must_use]
     pub fn authority(&self) -> &Authority {

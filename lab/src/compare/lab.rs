@@ -13,14 +13,14 @@ pub(crate) trait Lab {
     /// Begins a command that runs at a place and does not outlive this process.
     fn command(&self, place: Place, program: &Path) -> Result<Command, LabError>;
 
-    /// Gives the servers' addresses, those of the first site first.
-    fn addresses(&self) -> Vec<IpAddr>;
+    /// Gives the sites, the first one first.
+    fn sites(&self) -> Vec<Site>;
 
-    /// Gives the address at which the server finds the backend.
-    fn backend(&self) -> IpAddr;
-
-    /// Gives the port of the server for TLS and QUIC.
+    /// Gives the port of every site for TLS and QUIC.
     fn port(&self) -> u16;
+
+    /// Leads what comes to that port of a site to another one, where a server of this site alone listens.
+    fn lead(&self, site: usize, port: u16) -> Result<(), LabError>;
 
     /// Gives a folder for files of the run, which goes with the lab.
     fn folder(&self) -> &Path;
@@ -33,6 +33,15 @@ pub(crate) trait Lab {
 
     /// Ends the time of the scenario and tells what passed over the access links.
     fn finish(&mut self) -> Traffic;
+}
+
+/// A site: what clients find there, and what its servers find behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// Its addresses.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Where its servers find the backend.
+    pub(crate) backend: IpAddr,
 }
 
 /// Where a program runs.

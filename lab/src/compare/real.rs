@@ -1,7 +1,6 @@
 //! Real labs for a comparison.
 
 use std::{
-    net::IpAddr,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
@@ -11,12 +10,12 @@ use std::{
 
 use super::{
     Labs,
-    lab::{Certificates, Lab, LabError, Place, Traffic},
+    lab::{Certificates, Lab, LabError, Place, Site, Traffic},
     plan::Run,
 };
 use crate::{
     lab::{self, LabOptions},
-    topology::{self, TopologyError, plan::BACKEND_LINK},
+    topology::{self, TopologyError},
 };
 
 /// Builds labs of network namespaces.
@@ -57,17 +56,17 @@ impl Lab for RealLab {
         self.lab.command(place, program).map_err(LabError::of)
     }
 
-    fn addresses(&self) -> Vec<IpAddr> {
-        self.lab.plan().addresses().collect()
-    }
-
-    fn backend(&self) -> IpAddr {
-        let [_, backend] = BACKEND_LINK;
-        backend.into()
+    fn sites(&self) -> Vec<Site> {
+        let sites = self.lab.plan().sites.iter();
+        sites.map(|site| Site { addresses: site.addresses().collect(), backend: site.backend.into() }).collect()
     }
 
     fn port(&self) -> u16 {
         443
+    }
+
+    fn lead(&self, site: usize, port: u16) -> Result<(), LabError> {
+        self.lab.lead(site, port).map_err(LabError::of)
     }
 
     fn folder(&self) -> &Path {

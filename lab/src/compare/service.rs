@@ -15,7 +15,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    lab::{Lab, LabError, Place},
+    lab::{Lab, LabError, Place, Site},
     peers::Peer,
 };
 
@@ -35,17 +35,18 @@ pub(crate) struct Programs {
 pub(crate) struct Servers {
     log: PathBuf,
     environment: Vec<(&'static str, String)>,
-    _running: [Service; 2],
+    _running: Vec<Service>,
 }
 
 impl Servers {
-    /// Starts origin, and web server or gateway, and waits until they listen.
+    /// Starts the origin, and at each site a web server or a gateway, and waits until they listen.
     pub(crate) fn start(programs: &Programs, lab: &dyn Lab, peer: &Peer) -> Result<Self, LabError> {
         let log = lab.folder().join("executed.jsonl");
-        let backend = SocketAddr::new(lab.backend(), BACKEND_PORT);
+        let sites = lab.sites();
         let mut origin = lab.command(Place::Backend, &programs.python)?;
-        origin.arg(programs.adapters.join("origin.py")).arg("--bind").arg(backend.to_string()).arg("--log").arg(&log);
-        let origin = Service::start("origin", origin)?;
+        origin.arg(programs.adapters.join("origin.py")).arg("--log").arg(&log);
+        origin.args(sites.iter().flat_map(|site| ["--bind".to_owned(), site.backend().to_string()]));
+        let mut running = vec![Service::start("origin", origin)?];
         // Real chains have an intermediate authority; here the authority itself takes its place.
         let certificates = lab.certificates();
         let chain = lab.folder().join("chain.pem");
@@ -53,15 +54,19 @@ impl Servers {
         fs::write(&chain, joined).map_err(LabError::of)?;
 
         let mut environment = vec![("LAB_CA", certificates.ca.display().to_string()), ("LAB_ORIGIN", origin_of(lab))];
-        let front = if peer.through_gateway {
-            let data = lab.folder().join("gateway");
+        if peer.through_gateway {
+            let data = data_dir(lab, 0);
             environment.push(("LAB_GATEWAY_DATA", data.display().to_string()));
-            environment.push(("LAB_ACCESS_POINTS", access_points(lab)));
-            gateway(programs, lab, &data, &chain, &certificates.key, backend)?
-        } else {
-            front(programs, lab, &chain, &certificates.key, backend)?
-        };
-        Ok(Self { log, environment, _running: [origin, front] })
+            environment.push(("LAB_ACCESS_POINTS", access_points(lab, &sites)));
+        }
+        for (number, site) in sites.iter().enumerate() {
+            running.push(if peer.through_gateway {
+                gateway(programs, lab, (number, site), &chain, &certificates.key)?
+            } else {
+                front(programs, lab, site, &chain, &certificates.key)?
+            });
+        }
+        Ok(Self { log, environment, _running: running })
     }
 
     /// Gives a command the environment of a peer.
@@ -86,44 +91,54 @@ pub(crate) fn origin_of(lab: &dyn Lab) -> String {
     }
 }
 
-fn access_points(lab: &dyn Lab) -> String {
+fn access_points(lab: &dyn Lab, sites: &[Site]) -> String {
     let mut text = format!("{HOST}:{}", lab.port());
-    for address in lab.addresses() {
-        write!(text, ",{}", SocketAddr::new(address, lab.port())).expect("a string takes what is written");
+    for address in sites.iter().flat_map(|site| &site.addresses) {
+        write!(text, ",{}", SocketAddr::new(*address, lab.port())).expect("a string takes what is written");
     }
     text
 }
 
-fn front(
-    programs: &Programs,
-    lab: &dyn Lab,
-    chain: &Path,
-    key: &Path,
-    backend: SocketAddr,
-) -> Result<Service, LabError> {
+impl Site {
+    fn backend(&self) -> SocketAddr {
+        SocketAddr::new(self.backend, BACKEND_PORT)
+    }
+}
+
+fn front(programs: &Programs, lab: &dyn Lab, site: &Site, chain: &Path, key: &Path) -> Result<Service, LabError> {
     let mut command = lab.command(Place::Server, &programs.python)?;
     command.arg(programs.adapters.join("front.py")).arg("--cert").arg(chain).arg("--key").arg(key);
-    command.arg("--upstream").arg(format!("http://{backend}"));
-    for address in lab.addresses() {
+    command.arg("--upstream").arg(format!("http://{}", site.backend()));
+    for address in &site.addresses {
         // One socket each: by a socket of all addresses, hypercorn would answer QUIC from whichever comes first.
-        command.arg("--bind").arg(SocketAddr::new(address, lab.port()).to_string());
+        command.arg("--bind").arg(SocketAddr::new(*address, lab.port()).to_string());
         if lab.port() == 443 {
-            command.arg("--plain-bind").arg(SocketAddr::new(address, 80).to_string());
+            command.arg("--plain-bind").arg(SocketAddr::new(*address, 80).to_string());
         }
     }
     Service::start("front", command)
 }
 
+/// Starts a site's gateway. That of a further site has a port of its own, since a gateway listens on every address, and takes the same
+/// tickets; of sessions each knows its own.
 fn gateway(
     programs: &Programs,
     lab: &dyn Lab,
-    data: &Path,
+    (number, site): (usize, &Site),
     chain: &Path,
     key: &Path,
-    backend: SocketAddr,
 ) -> Result<Service, LabError> {
-    let config = lab.folder().join("ropeway.toml");
-    let listen = SocketAddr::new(IpAddr::from([0; 16]), lab.port()).to_string();
+    let data = data_dir(lab, number);
+    let mut port = lab.port();
+    if number > 0 {
+        port += u16::try_from(number).map_err(LabError::of)?;
+        lab.lead(number, port)?;
+        fs::create_dir(&data).map_err(LabError::of)?;
+        fs::copy(data_dir(lab, 0).join(ISSUER_KEY), data.join(ISSUER_KEY)).map_err(LabError::of)?;
+    }
+    let config = data.with_extension("toml");
+    let listen = SocketAddr::new(IpAddr::from([0; 16]), port).to_string();
+    let backend = site.backend();
     let text = format!(
         "[gateway]\nname = \"{HOST}\"\ntcp_listen = \"{listen}\"\nudp_listen = \"{listen}\"\ndata_dir = {data:?}\n\
          [tls]\ncert = {chain:?}\nkey = {key:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
@@ -133,6 +148,11 @@ fn gateway(
     let mut command = lab.command(Place::Server, &programs.ropeway)?;
     command.args(["--json", "up", "--config"]).arg(&config);
     Service::start("gateway", command)
+}
+
+/// Names the data folder of a site's gateway.
+fn data_dir(lab: &dyn Lab, site: usize) -> PathBuf {
+    lab.folder().join(format!("gateway{site}"))
 }
 
 fn read(path: &Path) -> Result<String, LabError> {
@@ -197,6 +217,9 @@ fn last_line(complaints: impl io::Read) -> String {
 
 /// The name under which peers know the origin; also the gateway's name.
 pub(crate) const HOST: &str = "api.test";
+
+/// What makes a gateway take the tickets of another: a file of the data folder of `ropeway up`.
+const ISSUER_KEY: &str = "issuer.key";
 
 /// Port of the origin behind the server.
 const BACKEND_PORT: u16 = 8080;

@@ -64,8 +64,10 @@ impl Installation {
                 DnsFault::Loopback => traffic.names_hijacked(Answers::Loopback, *share, seed),
                 DnsFault::NoSuchName => traffic.names_hijacked(Answers::NoSuchName, *share, seed),
             }]),
-            // All sites share the way to the one backend.
-            FaultKind::Island { .. } => Self { server: rules::island(), ..Self::default() },
+            FaultKind::Island { site } => {
+                let sites = plan.sites.iter().enumerate().filter(|(place, _)| site.is_none_or(|cut| cut == *place));
+                Self { server: joined(sites.map(|(_, site)| rules::island(site.backend))), ..Self::default() }
+            }
             FaultKind::Middlebox { how } => Self::at_isp([traffic.meddled(match how {
                 MiddleboxFault::NoChunked => Meddling::BreaksChunked,
                 MiddleboxFault::NoKeepAlive => Meddling::BreaksKeepAlive,

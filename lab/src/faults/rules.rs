@@ -3,7 +3,10 @@
 //! Where a fault hits a share of questions for names, it draws lots by a hash of their ports, so that a question sent
 //! again fares as the first did; the loss of packets is drawn for each.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use super::nft::{Hook, Table, at_random, came_by, family, from, leaves_by, to};
 use crate::{
@@ -139,7 +142,8 @@ impl Traffic {
         Table::of(Hook::Redirect, [format!("{} tcp dport 80 redirect to :{}", self.up, meddling.port())])
     }
 
-    /// A portal answers plain HTTP, names are answered, all else disappears.
+    /// A portal answers plain HTTP, names are answered, all else disappears: who has not signed in is denied whatever is not needed for
+    /// that (RFC 8952 section 2).
     pub(super) fn portal(&self) -> Table {
         let mut table = Table::of(Hook::Redirect, [format!("{} tcp dport 80 redirect to :{PORTAL_PORT}", self.up)]);
         let rest = format!("{} meta l4proto {{ tcp, udp }} th dport != 53 drop", self.up);
@@ -214,9 +218,9 @@ impl Traffic {
     }
 }
 
-/// Nothing passes from server to backend; to be installed at the server.
-pub(super) fn island() -> Table {
-    Table::of(Hook::Output, [format!("oifname \"{BACKEND_INTERFACE}\" drop")])
+/// Nothing passes from a site's servers to their backend; to be installed at the server.
+pub(super) fn island(backend: Ipv4Addr) -> Table {
+    Table::of(Hook::Output, [format!("oifname \"{BACKEND_INTERFACE}\" ip daddr {backend} drop")])
 }
 
 /// Connections to an address are led to a broken balancer; to be installed at the server.

@@ -3,7 +3,7 @@ use super::*;
 fn install(fault: &str) -> Installation {
     let text = format!(
         "summary = \"-\"\nbasis = \"-\"\nsource = \"-\"\n[access.cell]\nrtt_ms = 60\n[access.wifi]\nrtt_ms = 20\n\
-         [[site]]\nname = \"a\"\nv4 = 2\nv6 = 1\n[[fault]]\n{fault}\n"
+         [[site]]\nname = \"a\"\nv4 = 2\nv6 = 1\n[[site]]\nname = \"b\"\nv4 = 1\n[[fault]]\n{fault}\n"
     );
     let scenario = Scenario::parse("sample", &text, None).expect("a scenario");
     Installation::of(&scenario.faults[0], &scenario, &Plan::of(&scenario), 7)
@@ -53,7 +53,10 @@ fn a_nat_s_memory_is_set_in_whole_seconds() {
 
 #[test]
 fn an_island_and_a_balancer_are_made_at_the_servers() {
-    assert_eq!(rules(&install("kind = \"island\"").server), ["Output: oifname \"backend0\" drop"]);
+    let cut = |fault| rules(&install(fault).server);
+    let [at_a, at_b] = ["10.67.0.2", "10.67.0.3"].map(|to| format!("Output: oifname \"backend0\" ip daddr {to} drop"));
+    assert_eq!(cut("kind = \"island\"\nsite = \"b\""), [at_b.as_str()]);
+    assert_eq!(cut("kind = \"island\""), [at_a, at_b]);
     let installed = install("kind = \"balancer\"\nhow = \"bad-gateway\"\naddress = 1");
     assert_eq!(
         rules(&installed.server),

@@ -76,7 +76,10 @@ pub(super) fn fault(fault: &Fault, scenario: &Scenario) -> String {
             };
             format!("{} of questions for names {what}", percent(*share))
         }
-        FaultKind::Island { .. } => "nothing passes between gateway and backend".to_owned(),
+        FaultKind::Island { site } => {
+            let site = site.and_then(|site| scenario.sites.get(site)).map(|site| format!(" of site {}", site.name));
+            format!("nothing passes between gateways{} and backend", site.unwrap_or_default())
+        }
         FaultKind::Middlebox { how: MiddleboxFault::NoChunked } => "a middlebox cuts chunked bodies".to_owned(),
         FaultKind::Middlebox { how: MiddleboxFault::NoKeepAlive } => {
             "a middlebox swallows all requests on a connection but the first".to_owned()

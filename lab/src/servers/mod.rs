@@ -26,7 +26,7 @@ use crate::{
     os::namespace,
     topology::{
         Place, ToolError, Topology,
-        plan::{NAME_SERVER, ORIGIN_NAME},
+        plan::{NAME_SERVER, ORIGIN_NAME, SitePlan},
     },
 };
 
@@ -78,9 +78,10 @@ impl Servers {
             opened.map_err(|source| ServersError::Listen { namespace, source })
         };
         let (at_isp, at_server) = (authority.clone(), authority.clone());
+        let sites = if with_origin { topology.plan.sites.clone() } else { Vec::new() };
         let mut rooms = vec![
             open(Place::Isp, Box::new(move || provider(&at_isp)))?,
-            open(Place::Server, Box::new(move || server(&at_server, with_origin)))?,
+            open(Place::Server, Box::new(move || server(&at_server, &sites)))?,
         ];
         if with_origin {
             rooms.push(open(Place::Backend, Box::new(origin::start_service))?);
@@ -98,10 +99,10 @@ fn provider(authority: &Authority) -> io::Result<()> {
     impostor::start_hijacked_site(authority)
 }
 
-/// Starts what stands at the sites.
-fn server(authority: &Authority, with_origin: bool) -> io::Result<()> {
+/// Starts what stands at the sites, with fronts at these.
+fn server(authority: &Authority, sites: &[SitePlan]) -> io::Result<()> {
     Balancer::ALL.into_iter().try_for_each(|balancer| impostor::start_balancer(balancer, authority))?;
-    if with_origin { origin::start_front(&authority.origin()) } else { Ok(()) }
+    origin::start_fronts(sites, &authority.origin())
 }
 
 /// Asks the name server over TCP until it accepts, so that a lab's first program finds it.

@@ -3,7 +3,7 @@
 //! The front ends TLS and passes requests on to the backend, as gateways and balancers do; so an island, where only the
 //! way between the two is broken, is seen as such: `/health` answers, all else does not.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -20,15 +20,19 @@ use hyper_util::{
 use rustls::ServerConfig;
 use serde_json::json;
 
-use super::web::{self, Body, Handler, bind_all, handler, text, whole};
-use crate::topology::plan::BACKEND_LINK;
+use super::web::{self, Body, Handler, bind, bind_all, handler, text, whole};
+use crate::topology::plan::SitePlan;
 
-/// Starts the front in the namespace of the calling thread: plain HTTP on port 80, TLS on 443 and 8443.
-pub(crate) fn start_front(tls: &Arc<ServerConfig>) -> io::Result<()> {
-    let pass = front();
-    web::start(bind_all(HTTP_PORT)?, None, pass.clone());
-    for port in TLS_PORTS {
-        web::start(bind_all(port)?, Some(tls.clone()), pass.clone());
+/// Starts a front at each site, in the namespace of the calling thread: plain HTTP on port 80, TLS on 443 and 8443.
+pub(crate) fn start_fronts(sites: &[SitePlan], tls: &Arc<ServerConfig>) -> io::Result<()> {
+    for site in sites {
+        let pass = front(site.backend);
+        for address in site.addresses() {
+            web::start(bind(address, HTTP_PORT)?, None, pass.clone());
+            for port in TLS_PORTS {
+                web::start(bind(address, port)?, Some(tls.clone()), pass.clone());
+            }
+        }
     }
     Ok(())
 }
@@ -39,23 +43,26 @@ pub(crate) fn start_service() -> io::Result<()> {
     Ok(())
 }
 
-fn front() -> Handler {
+fn front(backend: Ipv4Addr) -> Handler {
+    let authority = Authority::try_from(format!("{backend}:{SERVICE_PORT}")).expect("an address and a port");
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(UPSTREAM_CONNECT_MAX));
     let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).build(connector);
-    handler(move |request| pass_on(client.clone(), request))
+    handler(move |request| pass_on(client.clone(), authority.clone(), request))
 }
 
-async fn pass_on(client: Client<HttpConnector, Incoming>, request: Request<Incoming>) -> io::Result<Response<Body>> {
+async fn pass_on(
+    client: Client<HttpConnector, Incoming>,
+    backend: Authority,
+    request: Request<Incoming>,
+) -> io::Result<Response<Body>> {
     if request.uri().path() == "/health" {
         return Ok(text(StatusCode::OK, "well\n"));
     }
-    let [_, backend] = BACKEND_LINK;
-    let authority = Authority::try_from(format!("{backend}:{SERVICE_PORT}")).expect("an address and a port");
     let (mut head, body) = request.into_parts();
     let mut uri = std::mem::take(&mut head.uri).into_parts();
-    (uri.scheme, uri.authority) = (Some(Scheme::HTTP), Some(authority));
+    (uri.scheme, uri.authority) = (Some(Scheme::HTTP), Some(backend));
     uri.path_and_query.get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
     let Ok(uri) = Uri::from_parts(uri) else { return Ok(text(StatusCode::BAD_REQUEST, "no such target\n")) };
     head.uri = uri;

@@ -11,7 +11,7 @@ use std::{
 use super::{
     Place, Slot, Tool, TopologyError,
     plan::{
-        BACKEND_INTERFACE, BACKEND_LINK, DENIER, HIJACKED_ORIGIN, HIJACKER, LOOPBACK_ANSWERER, LinkPlan, NAME_SERVER,
+        BACKEND_CLIENT, BACKEND_INTERFACE, DENIER, HIJACKED_ORIGIN, HIJACKER, LOOPBACK_ANSWERER, LinkPlan, NAME_SERVER,
         Plan, SITE_INTERFACES, SitePlan, V4_BITS, V6_BITS,
     },
     slot::RESOLVER_FOLDER,
@@ -57,7 +57,7 @@ impl Topology {
         for (place, commands) in [
             (Place::Isp, isp(&topology.plan, &topology.namespace(Place::Server))),
             (Place::Server, server(&topology.plan, &topology.namespace(Place::Backend))),
-            (Place::Backend, backend()),
+            (Place::Backend, backend(&topology.plan)),
             (Place::Client, client(&topology.plan)),
         ] {
             topology.ip(place, &commands)?;
@@ -92,6 +92,13 @@ impl Topology {
         input: &str,
     ) -> Result<String, TopologyError> {
         Ok(tool.run(Some(&self.namespace(place)), arguments, input)?)
+    }
+
+    /// Leads what comes to a site's port for TLS and QUIC to another port: a program that listens on every address of the servers
+    /// takes but its own site's part of them.
+    pub(crate) fn lead(&self, site: usize, port: u16) -> Result<(), TopologyError> {
+        let rules = leads(&self.plan.sites[site], site, port);
+        self.tool(Tool::Nft, Place::Server, &["-f", "-"], &rules).map(drop)
     }
 
     /// Writes settings at `place`, each named as in `sysctl`.
@@ -277,23 +284,23 @@ fn server(plan: &Plan, backend: &str) -> String {
         );
     }
     line(&mut commands, format_args!("address add {NAME_SERVER}/32 dev lo"));
-    let [own, _] = BACKEND_LINK;
     line(
         &mut commands,
         format_args!("link add {BACKEND_INTERFACE} type veth peer name {BACKEND_INTERFACE} netns {backend}"),
     );
     line(&mut commands, format_args!("link set {BACKEND_INTERFACE} up"));
-    line(&mut commands, format_args!("address add {own}/{V4_BITS} dev {BACKEND_INTERFACE}"));
+    line(&mut commands, format_args!("address add {BACKEND_CLIENT}/{V4_BITS} dev {BACKEND_INTERFACE}"));
     commands
 }
 
-/// Addresses of the backend.
-fn backend() -> String {
-    let [server, own] = BACKEND_LINK;
-    format!(
-        "link set lo up\nlink set {BACKEND_INTERFACE} up\n\
-         address add {own}/{V4_BITS} dev {BACKEND_INTERFACE}\nroute add default via {server}\n"
-    )
+/// Addresses of the backend, one for each site.
+fn backend(plan: &Plan) -> String {
+    let mut commands = format!("link set lo up\nlink set {BACKEND_INTERFACE} up\n");
+    for site in &plan.sites {
+        line(&mut commands, format_args!("address add {}/{V4_BITS} dev {BACKEND_INTERFACE}", site.backend));
+    }
+    line(&mut commands, format_args!("route add default via {BACKEND_CLIENT}"));
+    commands
 }
 
 /// The provider's NAT of IPv4: each connection of the client gets a port at random of the provider's address, and what
@@ -310,6 +317,22 @@ fn nat(plan: &Plan) -> String {
          \tchain received {{\n\t\ttype filter hook input priority filter\n\
          \t\tiifname \"{SITE_INTERFACES}\" meta l4proto {{ tcp, udp }} ct state {{ invalid, new }} drop\n\t}}\n}}\n"
     )
+}
+
+/// Rules that lead a site's entry to another port, each address to itself, so that answers take the site's way. Faults at the servers
+/// come first.
+fn leads(site: &SitePlan, number: usize, port: u16) -> String {
+    let mut text = format!(
+        "table inet site{number} {{\n\tchain redirected {{\n\t\ttype nat hook prerouting priority dstnat + 10\n"
+    );
+    let to_entry = format!("meta l4proto {{ tcp, udp }} th dport {ENTRY_PORT}");
+    for address in &site.v4 {
+        line(&mut text, format_args!("\t\tip daddr {address} {to_entry} dnat ip to {address}:{port}"));
+    }
+    for address in &site.v6 {
+        line(&mut text, format_args!("\t\tip6 daddr {address} {to_entry} dnat ip6 to [{address}]:{port}"));
+    }
+    text + "\t}\n}\n"
 }
 
 fn addresses(interface: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> String {
@@ -362,6 +385,9 @@ const ISP_SETTINGS: &[(&str, &str)] = &[
 
 /// Gives an interface a link-local address, without which neighbours are not asked on behalf of others' packets.
 const LINK_LOCAL: &str = "addrgenmode eui64";
+
+/// Port at which clients meet a site.
+const ENTRY_PORT: u16 = 443;
 
 /// Packets that the kernel holds for the emulator while it is busy; the queue of the link itself is in the model.
 const TX_QUEUE_PACKETS: u32 = 2000;

@@ -61,6 +61,8 @@ pub struct SitePlan {
     pub router: (Ipv4Addr, Ipv6Addr),
     /// Number of the routing table for what this site answers.
     pub table: u32,
+    /// Where what stands at this site finds the backend: an address of its own, so that the way can be cut for one site alone.
+    pub backend: Ipv4Addr,
 }
 
 impl LinkPlan {
@@ -119,6 +121,7 @@ impl SitePlan {
             gateway_v6: v6(between_v6, 1),
             router: (v4(between, host + 2), v6(between_v6, 2)),
             table: FIRST_SITE_TABLE + u32::from(number),
+            backend: v4(BACKEND_NETWORK, FIRST_BACKEND_HOST + u32::from(number)),
         }
     }
 
@@ -187,8 +190,8 @@ pub(crate) const LOOPBACK_ANSWERER: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 11);
 /// Where hijacked names lead.
 pub(crate) const HIJACKED_ORIGIN: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 80);
 
-/// Addresses between server and backend: the server's and the backend's.
-pub(crate) const BACKEND_LINK: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 67, 0, 1), Ipv4Addr::new(10, 67, 0, 2)];
+/// The servers' address on the way to the backend.
+pub(crate) const BACKEND_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 67, 0, 1);
 
 /// Name of the interface between server and backend, at the server.
 pub(crate) const BACKEND_INTERFACE: &str = "backend0";
@@ -201,6 +204,12 @@ pub(crate) const V4_BITS: u8 = 24;
 
 /// Bits of every IPv6 network here.
 pub(crate) const V6_BITS: u8 = 64;
+
+/// Network between servers and backend.
+const BACKEND_NETWORK: [u8; 3] = [10, 67, 0];
+
+/// Host number of the backend's address for the first site; those for the next sites follow.
+const FIRST_BACKEND_HOST: u32 = 2;
 
 /// Host number of a site's first IPv4 address.
 const FIRST_HOST: u32 = 10;
@@ -230,6 +239,7 @@ mod tests {
 
         let first = SitePlan::new("a", 0, (2, 1), Duration::ZERO);
         let second = SitePlan::new("b", 1, (1, 1), Duration::from_millis(8));
+        assert_eq!([first.backend, second.backend].map(|address| address.to_string()), ["10.67.0.2", "10.67.0.3"]);
         let plan = Plan { links: vec![cell], sites: vec![first, second] };
         let addresses: Vec<String> = plan.addresses().map(|address| address.to_string()).collect();
         assert_eq!(addresses, ["198.18.0.10", "198.18.0.11", "2001:db8:18::10", "198.19.0.10", "2001:db8:19::10"],);

@@ -58,12 +58,37 @@ fn single_addresses_and_balancers_are_bad() {
 }
 
 #[test]
-fn gateways_are_cut_off_from_their_backend() {
+fn gateways_of_one_site_are_cut_off_from_their_backend_and_another_site_serves() {
     let Some(_labs) = labs() else { return };
     let lab = start("island");
     lab.begin().expect("the scenario begins");
-    assert_eq!(text(&curl(&lab, &["-m", "10", "https://api.test/health"]).stdout), "well\n");
-    assert_eq!(curl(&lab, &["-m", "2", "https://api.test/"]).status.code(), Some(CURL_TIMEOUT));
+    let get = |address: &str, path: &str, seconds: &str| {
+        let (at, url) = (format!("api.test:443:{address}"), format!("https://api.test{path}"));
+        let output = curl(&lab, &["-m", seconds, "--resolve", &at, &url]);
+        (output.status.code(), text(&output.stdout))
+    };
+    assert_eq!(get("198.18.0.10", "/health", "10"), (Some(0), "well\n".to_owned()));
+    assert_eq!(get("198.18.0.10", "/bytes/3", "2").0, Some(CURL_TIMEOUT));
+    assert_eq!(get("198.19.0.10", "/bytes/3", "10"), (Some(0), "xxx".to_owned()));
+}
+
+#[test]
+fn a_wifi_that_passes_nothing_stands_beside_a_link_that_does() {
+    let Some(_labs) = labs() else { return };
+    for scenario in ["fake-wifi", "fake-wifi:portal"] {
+        let lab = start(scenario);
+        lab.begin().expect("the scenario begins");
+        let get = |arguments: &[&str]| curl(&lab, arguments).status.code();
+        let known = "api.test:443:198.18.0.10";
+        let by_cell = ["-m", "10", "--interface", "cell0", "--resolve", known, "https://api.test/bytes/3"];
+        assert_eq!(get(&by_cell), Some(0), "{scenario}");
+        for port in [443, 8443] {
+            let url = format!("https://198.18.0.10:{port}/bytes/3");
+            assert_eq!(get(&["-m", "2", "--insecure", &url]), Some(CURL_TIMEOUT), "{scenario}, port {port}");
+        }
+    }
+    let (code, head) = try_curl("fake-wifi:portal", &["-m", "10", "-D", "-", "http://api.test/"]);
+    assert!(code == 0 && head.contains("302 Found"), "names are answered, and plain HTTP is led to the portal: {head}");
 }
 
 #[test]
@@ -75,8 +100,6 @@ fn plain_http_is_meddled_with() {
     assert_eq!(try_curl("old-middlebox", &twice), (CURL_TIMEOUT, "xxxxxxxxx".to_owned()));
     let (code, piece) = try_curl("old-middlebox:no-chunked", &["-m", "10", "http://api.test/stream/9"]);
     assert!(code != 0 && piece.starts_with("chunk 0\n"), "{code}, {piece}");
-    let (_, head) = try_curl("fake-wifi:portal", &["-m", "10", "-D", "-", "http://api.test/"]);
-    assert!(head.contains("302 Found"), "{head}");
 }
 
 #[test]

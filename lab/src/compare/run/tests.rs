@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::Path, process::Command, sync::mpsc, thread};
 use tempfile::TempDir;
 
 use super::*;
-use crate::compare::lab::{Certificates, Traffic};
+use crate::compare::lab::{Certificates, Site, Traffic};
 
 /// A lab whose servers say that they listen, and do nothing more.
 struct Pretence {
@@ -35,16 +35,17 @@ impl Lab for Pretence {
         })
     }
 
-    fn addresses(&self) -> Vec<IpAddr> {
-        vec![IpAddr::from([127, 0, 0, 1])]
-    }
-
-    fn backend(&self) -> IpAddr {
-        IpAddr::from([127, 0, 0, 1])
+    fn sites(&self) -> Vec<Site> {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        vec![Site { addresses: vec![here], backend: here }]
     }
 
     fn port(&self) -> u16 {
         443
+    }
+
+    fn lead(&self, _site: usize, _port: u16) -> Result<(), LabError> {
+        Ok(())
     }
 
     fn folder(&self) -> &Path {

@@ -193,6 +193,11 @@ impl Network {
         self.faults.balancer(&self.addresses, server)
     }
 
+    /// Returns the site of an address, where it has one.
+    pub(crate) fn site(&self, server: SocketAddr) -> Option<usize> {
+        self.addresses.place(server.ip()).map(|place| place.site)
+    }
+
     /// Says whether the gateways reached by this address cannot reach their backend.
     pub(crate) fn is_island(&self, server: SocketAddr) -> bool {
         self.faults.is_island(&self.addresses, server)
@@ -205,7 +210,7 @@ impl Network {
 
     /// Says whether a gateway, or its balancer, has this address.
     pub(crate) fn is_served(&self, server: SocketAddr) -> bool {
-        self.addresses.place(server.ip()).is_some()
+        self.site(server).is_some()
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
@@ -317,7 +322,7 @@ impl Network {
     }
 
     fn site_delay(&self, server: SocketAddr) -> Duration {
-        self.addresses.place(server.ip()).map_or(Duration::ZERO, |place| self.site_delays[place.site])
+        self.site(server).map_or(Duration::ZERO, |site| self.site_delays[site])
     }
 }
 

@@ -70,7 +70,7 @@ pub enum FaultKind {
         /// How long a UDP flow may be idle.
         udp_idle: Option<Duration>,
     },
-    /// A captive portal: plain HTTP is answered by a redirect to it, port 443 is dropped.
+    /// A captive portal: plain HTTP is answered by a redirect to it, names are answered, and all else is dropped.
     Portal,
     /// Only these destination ports pass, and port 53.
     Ports {

@@ -36,7 +36,7 @@ use crate::{
     },
 };
 
-/// Every gateway of a world: one registry of sessions behind all addresses, as one process that listens on all of them.
+/// The gateways of a world, one at each site, as a process that listens on all addresses of it; of sessions each knows its own.
 #[derive(Debug)]
 pub(super) struct Gateway {
     config: Arc<ServerConfig>,
@@ -56,6 +56,8 @@ struct ServerEnd {
     carrier: Carrier,
     mapping: Mapping,
     server: SocketAddr,
+    /// The site that has this address.
+    site: Option<usize>,
     host: Host,
     phase: Phase,
     output: VecDeque<Frame>,
@@ -86,6 +88,8 @@ enum Phase {
 #[derive(Debug)]
 struct Held {
     machine: Server,
+    /// Where its gateway is.
+    site: Option<usize>,
     flow: Option<Flow>,
     /// When it is forgotten, where it has no link.
     expires: Option<Time>,
@@ -152,7 +156,9 @@ impl Gateway {
                 return;
             }
             let host = network.balancer(server).map_or(Host::Gateway, Host::Balancer);
-            self.ends.insert(flow, ServerEnd::new(kind, flow, mapping, server, host, now));
+            let end =
+                ServerEnd { site: network.site(server), ..ServerEnd::new(kind, flow, mapping, server, host, now) };
+            self.ends.insert(flow, end);
         }
         if segment.closes {
             return self.lose_link(flow, now);
@@ -279,15 +285,16 @@ impl Gateway {
 
     /// Gives whoever proved themselves a session: the one their cookie names, or a new one.
     fn open(&mut self, flow: Flow, admitted: &Admitted, now: Time) -> Result<(), Refusal> {
-        let cookie =
-            Cookie::decode(&admitted.hello.resume).filter(|cookie| self.sessions.contains_key(&cookie.session()));
+        let site = self.ends.get(&flow).and_then(|end| end.site);
+        let is_known = |session: SessionId| self.sessions.get(&session).is_some_and(|held| held.site == site);
+        let cookie = Cookie::decode(&admitted.hello.resume).filter(|cookie| is_known(cookie.session()));
         let id = match &cookie {
             Some(cookie) => {
                 let held = self.sessions.get(&cookie.session()).expect("it was just found");
                 held.machine.check_resume(cookie, &admitted.device_key)?;
                 cookie.session()
             }
-            None => self.create(admitted.device_key, now),
+            None => self.create(admitted.device_key, site, now),
         };
         let ordered = self.ends.get(&flow).is_some_and(|end| end.carrier.kind() != CarrierKind::Quic);
         let held = self.sessions.get_mut(&id).expect("it was found or made");
@@ -305,12 +312,13 @@ impl Gateway {
         Ok(())
     }
 
-    fn create(&mut self, device_key: [u8; 32], now: Time) -> SessionId {
+    fn create(&mut self, device_key: [u8; 32], site: Option<usize>, now: Time) -> SessionId {
         let id = SessionId(self.rng.next_u64());
         let mut secret = [0; 16];
         self.rng.fill_bytes(&mut secret);
         let machine = Server::new(Arc::clone(&self.config), Cookie::new(id, secret), device_key, now);
-        let held = Held { machine, flow: None, expires: None, requests: BTreeMap::new(), bodies: BTreeMap::new() };
+        let (requests, bodies) = (BTreeMap::new(), BTreeMap::new());
+        let held = Held { machine, site, flow: None, expires: None, requests, bodies };
         self.sessions.insert(id, held);
         id
     }
@@ -431,7 +439,7 @@ impl ServerEnd {
         let output = proof.iter().map(|proof| Frame::control(Kind::Proof, proof)).collect();
         let accept = Box::new(Accept::new(ORIGIN.to_owned(), CLOCK_SKEW_MAX));
         let phase = Phase::Greeting { accept, challenge, deadline: now + HELLO_TIMEOUT };
-        Self { carrier, mapping, server, host, phase, output }
+        Self { carrier, mapping, server, site: None, host, phase, output }
     }
 }
 

@@ -160,12 +160,32 @@ fn wrong_names_do_no_harm_to_a_client_that_knows_addresses() {
 }
 
 #[test]
-fn an_island_is_told_and_executes_nothing() {
-    let report = run(&scenario("island", None), Work::Post10k, 1).unwrap();
-    for request in &report.requests {
+fn an_island_is_told_and_executes_nothing_and_another_site_serves() {
+    let island = |other: &str| {
+        let sites = "site = [{ name = \"a\" }, { name = \"b\", extra_rtt_ms = 30 }]";
+        simple(&format!("{sites}\nfault = [{{ kind = \"island\", site = \"a\" }}, {other}]"))
+    };
+    let only_a = island("{ kind = \"address\", site = \"b\", how = \"drop\" }");
+    for request in run(&only_a, Work::Post10k, 1).unwrap().requests {
         let is_told = request.error.as_ref().is_some_and(|error| error.contains("504"));
         assert!(is_told && request.executed == 0, "{request:?}");
     }
+    let only_b = island("{ kind = \"address\", site = \"a\", how = \"refuse\" }");
+    for request in run(&only_b, Work::Post10k, 1).unwrap().requests {
+        assert!(request.error.is_none() && request.executed == 1, "{request:?}");
+    }
+}
+
+#[test]
+fn a_site_does_not_know_the_sessions_of_another() {
+    let lines = "site = [{ name = \"a\", extra_rtt_ms = 100 }, { name = \"b\" }]\nwork.starts_s = [1, 2.95, 28]\n\
+                 fault = [{ kind = \"address\", site = \"b\", how = \"drop\", for_s = 3 }, \
+                 { kind = \"address\", site = \"a\", how = \"drop\", at_s = 3.02 }]";
+    let report = run(&simple(lines), Work::Post10k, 1).unwrap();
+    let [first, lost, after] = &report.requests[..] else { panic!("{report:?}") };
+    assert!(first.error.is_none() && after.error.is_none(), "{report:?}");
+    // It was executed at the site that went, and nobody is left to say so.
+    assert_eq!((lost.error.as_deref(), lost.executed), (Some("OutcomeUnknown"), 1), "{report:?}");
 }
 
 #[test]

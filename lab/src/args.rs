@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{compare::CompareArgs, peer::Inside};
+use crate::{compare::CompareArgs, peer::Inside, simulate::SimulateArgs};
 
 /// Puts any program behind an emulated mobile network.
 #[derive(Debug, Parser)]
@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Open a shell in a lab
     Shell(ShellArgs),
+    /// Simulate Ropeway in the scenarios, and set its times beside the lab's; fails where a median is off by more than 20 %
+    Simulate(SimulateArgs),
 }
 
 /// How to measure.

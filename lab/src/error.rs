@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use crate::{
     accuracy::AccuracyError, catalogue::CatalogueError, compare::CompareError, lab::LabError,
-    live::control::ControlError, program::RunError,
+    live::control::ControlError, program::RunError, simulate::SimulateError,
 };
 
 /// Why a command failed.
@@ -40,6 +40,9 @@ pub(crate) enum CommandError {
         /// What the system says.
         source: io::Error,
     },
+    /// The simulation cannot be made.
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
     /// The command line is right in form, but asks for what makes no sense here.
     #[error("{0}")]
     Usage(String),
@@ -57,6 +60,7 @@ impl CommandError {
             Self::Output(_) => "output",
             Self::Program(_) => "program",
             Self::Report { .. } => "report",
+            Self::Simulate(_) => "simulate",
             Self::Usage(_) => "usage",
         }
     }
@@ -67,10 +71,10 @@ impl CommandError {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_BROKEN_PIPE,
             Self::Lab(LabError::Program { .. }) => EXIT_NOT_FOUND,
             Self::Accuracy(_) | Self::Lab(_) => EXIT_NO_LAB,
-            Self::Compare(CompareError::Choose(_)) => EXIT_USAGE,
+            Self::Compare(CompareError::Choose(_)) | Self::Simulate(SimulateError::Choose(_)) => EXIT_USAGE,
             Self::Compare(CompareError::Report(_)) => EXIT_FAILED,
             Self::Compare(_) => EXIT_NO_LAB,
-            Self::Control(_) | Self::Output(_) | Self::Report { .. } => EXIT_FAILED,
+            Self::Control(_) | Self::Output(_) | Self::Report { .. } | Self::Simulate(_) => EXIT_FAILED,
             Self::Program(RunError::Start(_)) => EXIT_NOT_STARTED,
             Self::Program(RunError::Stopped(_)) => EXIT_NO_LAB,
             Self::Catalogue(_) | Self::Usage(_) => EXIT_USAGE,

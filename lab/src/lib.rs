@@ -34,7 +34,10 @@ mod peer;
 mod program;
 pub mod report;
 pub mod results;
+mod scoring;
+mod selection;
 mod servers;
+mod simulate;
 mod topology;
 
 pub use crate::{
@@ -79,6 +82,7 @@ fn run(cli: &Cli, output: Output) -> Result<ExitCode, CommandError> {
         Command::Run(args) => commands::run::run(args, &cli.global, output),
         Command::Set(args) => commands::set::run(args, output),
         Command::Shell(args) => commands::shell::run(args, &cli.global, output),
+        Command::Simulate(args) => commands::simulate::run(args, &cli.global, output),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::error::CommandError;
@@ -22,6 +23,15 @@ impl Output {
     /// Says whether people look on, and want to.
     pub(crate) fn is_for_people(self) -> bool {
         !self.json && !self.quiet
+    }
+
+    /// Shows how far something of so many steps is, if people look on.
+    pub(crate) fn bar(self, steps: u64) -> ProgressBar {
+        if !self.is_for_people() {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len}, {eta} left  {msg}");
+        ProgressBar::new(steps).with_style(style.expect("the template is well-formed"))
     }
 
     /// Writes a result: the text for people, or the object for programs.

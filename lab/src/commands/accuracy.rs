@@ -2,7 +2,6 @@
 
 use std::{fs, path::Path, process::ExitCode};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::{
@@ -18,7 +17,7 @@ pub(crate) fn run(args: &AccuracyArgs, output: Output) -> Result<ExitCode, Comma
         // A document without a place for the table is found out before minutes are spent.
         insert(path, "")?;
     }
-    let bar = bar(output);
+    let bar = output.bar(accuracy::lines());
     let mut failed = None;
     let accuracy = measure(args.effort, |line| {
         let printed = bar.suspend(|| output.result(&text(line), &json!(line)));
@@ -72,12 +71,4 @@ fn verdict(accuracy: &Accuracy) -> String {
         lateness.p99_ms,
         lateness.most_ms
     )
-}
-
-fn bar(output: Output) -> ProgressBar {
-    if !output.is_for_people() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}, {eta} left");
-    ProgressBar::new(accuracy::lines()).with_style(style.expect("the template is well-formed"))
 }

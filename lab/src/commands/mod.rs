@@ -6,3 +6,4 @@ pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod shell;
+pub(crate) mod simulate;

@@ -4,7 +4,7 @@ use std::{env, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use ropeway_core::sim::Work;
+use crate::selection::SelectionArgs;
 
 /// What to compare, and how far to go.
 #[derive(Args, Clone, Debug)]
@@ -12,13 +12,9 @@ pub(crate) struct CompareArgs {
     /// Peers, separated by commas [default: all of lab/peers/peers.toml]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) peers: Vec<String>,
-    /// Scenarios, such as "elevator" or "elevator:long"; "NAME:*" is a scenario with all its variants, and "*:*" is everything
-    /// [default: all, without variants]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) scenarios: Vec<String>,
-    /// Works: get-2k, post-10k, get-200k, burst, cold, before-outage
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "get-2k,post-10k")]
-    pub(crate) works: Vec<Work>,
+    /// Which cells.
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
     /// How often each cell is run, with another seed each time
     #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
@@ -46,16 +42,11 @@ impl CompareArgs {
     /// Gives the command that repeats this comparison, without what is only of this machine.
     pub(crate) fn command(&self) -> String {
         let mut words = vec!["ropeway-lab compare".to_owned()];
-        let mut list = |name: &str, values: Vec<String>| {
-            if !values.is_empty() {
-                words.push(format!("--{name} {}", values.join(",")));
-            }
-        };
-        list("peers", self.peers.clone());
-        list("scenarios", self.scenarios.clone());
-        list("works", self.works.iter().map(Work::to_string).collect());
-        list("seeds", vec![self.seeds.to_string()]);
-        list("jobs", vec![self.jobs.to_string()]);
+        if !self.peers.is_empty() {
+            words.push(format!("--peers {}", self.peers.join(",")));
+        }
+        words.extend(self.selection.words());
+        words.push(format!("--seeds {} --jobs {}", self.seeds, self.jobs));
         words.join(" ")
     }
 

@@ -7,7 +7,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{outcome::Outcome, plan::Run};
+use super::plan::Run;
+use crate::scoring::Outcome;
 
 /// A folder of outcomes.
 #[derive(Debug)]

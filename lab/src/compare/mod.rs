@@ -3,16 +3,12 @@
 mod adapter;
 mod args;
 mod cache;
-mod choose;
 mod lab;
-mod network;
-mod outcome;
 mod peers;
 mod plan;
 mod real;
 mod run;
 mod schedule;
-mod score;
 mod service;
 mod signals;
 
@@ -27,15 +23,13 @@ use std::{
     },
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 
 pub(crate) use self::{args::CompareArgs, lab::LabError, peers::About, real::RealLabs};
 use self::{
     cache::Cache,
-    choose::{Choice, ChooseError, choose},
     lab::Lab,
-    network::Network,
     peers::{Peer, Peers, PeersError},
     plan::{Cell, Run},
     schedule::{Done, Limits},
@@ -47,7 +41,9 @@ use crate::{
     error::CommandError,
     live::read_traces,
     output::Output,
-    results::{Comparison, Machine, Missing, Record, ReportError, Results, Story, today},
+    results::{Comparison, Machine, Missing, ReportError, Results, Story, today},
+    scoring::{Network, score},
+    selection::{Choice, ChooseError, NO_OUTAGE, choose},
 };
 
 /// Why there is no comparison.
@@ -92,12 +88,11 @@ pub(crate) fn run(
     labs: &dyn Labs,
     output: Output,
 ) -> Result<ExitCode, CommandError> {
-    let works: Vec<_> = args.works.iter().map(|work| work.as_str()).collect();
     let catalogue = Catalogue::find(global.scenario_dir.as_deref());
-    let choice = choose(&catalogue, &args.scenarios, &works, &global.traces).map_err(CompareError::from)?;
+    let choice = choose(&catalogue, &args.selection, &global.traces).map_err(CompareError::from)?;
     let programs = programs(args)?;
     let peers = meet(args, &programs)?;
-    let (cells, impossible) = plan::cells(&choice.scenarios, &args.works, &peers);
+    let (cells, impossible) = plan::cells(&choice.scenarios, &args.selection.works, &peers);
     let folder = args.cache();
     let cache = Cache::open(&folder).map_err(|source| CompareError::Cache { folder, source })?;
     // Better refused now than when all is done.
@@ -106,7 +101,7 @@ pub(crate) fn run(
     let stop = signals::stop_on_signal();
     let runs = plan::runs(&cells, args.seeds);
     let limits = Limits { jobs: args.jobs, budget: args.budget };
-    let bar = bar(runs.len(), output);
+    let bar = output.bar(runs.len() as u64);
     let perform = |run: &Run| perform(&programs, labs, run, &global.traces, &stop);
     let done = schedule::go(runs, limits, &cache, &stop, &perform, &|run, done| tell(&bar, run, done));
     bar.finish_and_clear();
@@ -162,7 +157,7 @@ fn evaluate(
     done: Vec<(Run, Done)>,
 ) -> Results {
     let mut missing = choice.missing;
-    missing.extend(impossible.iter().map(|cell| absence(cell, "the scenario has no outage".to_owned())));
+    missing.extend(impossible.iter().map(|cell| Missing::of(cell.record(), NO_OUTAGE.to_owned())));
     let mut cells: BTreeMap<_, (Arc<Cell>, Vec<_>)> = BTreeMap::new();
     for (run, outcome) in done {
         let cell = run.cell;
@@ -170,23 +165,18 @@ fn evaluate(
         let (cell, outcomes) = entry.or_insert_with(|| (cell, Vec::new()));
         match outcome {
             Ok(outcome) => outcomes.push(outcome),
-            Err(error) => missing.push(absence(cell, format!("seed {}: {error}", run.seed))),
+            Err(error) => missing.push(Missing::of(cell.record(), format!("seed {}: {error}", run.seed))),
         }
     }
     let records = cells.into_values().filter(|(_, outcomes)| !outcomes.is_empty()).map(|(cell, outcomes)| {
         let mut record = cell.record();
-        score::score(&mut record, &outcomes);
+        score(&mut record, &outcomes);
         record
     });
     let comparison = Comparison { date: today(), command: args.command(), machine: Machine::this() };
     let story =
         Story { comparisons: vec![comparison], peers: peers.iter().map(|peer| peer.about.clone()).collect(), missing };
     Results { records: records.collect(), story }
-}
-
-fn absence(cell: &Cell, reason: String) -> Missing {
-    let Record { scenario, variant, work, peer, .. } = cell.record();
-    Missing { scenario, variant, work, peer: Some(peer), reason }
 }
 
 /// Writes the records for whoever looks on.
@@ -211,14 +201,6 @@ fn announce(results: &Results, output: Output) -> Result<(), CommandError> {
         output.note(&format!("missing: {} {} {peer}: {}", missing.scenario, missing.work, missing.reason));
     }
     Ok(())
-}
-
-fn bar(runs: usize, output: Output) -> ProgressBar {
-    if !output.is_for_people() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left  {msg}");
-    ProgressBar::new(runs as u64).with_style(style.expect("the template is well-formed"))
 }
 
 fn tell(bar: &ProgressBar, run: &Run, done: Option<&Done>) {

@@ -2,23 +2,10 @@
 
 use std::sync::Arc;
 
-use ropeway_core::sim::Scenario;
-
 use ropeway_core::sim::Work;
 
-use super::{network::Network, peers::Peer};
-use crate::results::Record;
-
-/// A scenario as it was chosen.
-#[derive(Debug)]
-pub(crate) struct Chosen {
-    /// What is in its file.
-    pub(crate) scenario: Scenario,
-    /// The text of its file.
-    pub(crate) text: String,
-    /// What its network is like, but for the chances of a seed.
-    pub(crate) network: Network,
-}
+use super::peers::Peer;
+use crate::{results::Record, selection::Chosen};
 
 /// One line of the results.
 #[derive(Debug)]
@@ -40,37 +27,10 @@ pub(crate) struct Run {
     pub(crate) seed: u64,
 }
 
-impl Chosen {
-    /// Gives the name with the variant, as the command line writes it.
-    pub(crate) fn label(&self) -> String {
-        match &self.scenario.variant {
-            Some(variant) => format!("{}:{variant}", self.scenario.name),
-            None => self.scenario.name.clone(),
-        }
-    }
-}
-
 impl Cell {
     /// Begins the record of this cell.
     pub(crate) fn record(&self) -> Record {
-        Record {
-            scenario: self.chosen.scenario.name.clone(),
-            variant: self.chosen.scenario.variant.clone(),
-            work: self.work.to_string(),
-            peer: self.peer.name.clone(),
-            seeds: 0,
-            requests: 0,
-            success_share: None,
-            p50_ms: None,
-            p95_ms: None,
-            p99_ms: None,
-            p95_low_ms: None,
-            p95_high_ms: None,
-            after_outage_ms: None,
-            bytes: None,
-            posts_twice: None,
-            void: false,
-        }
+        Record::new(&self.chosen.scenario, self.work, &self.peer.name)
     }
 }
 
@@ -95,7 +55,10 @@ pub(crate) fn runs(cells: &[Arc<Cell>], seeds: u64) -> Vec<Run> {
 pub(crate) mod tests {
     use std::time::Duration;
 
+    use ropeway_core::sim::Scenario;
+
     use super::*;
+    use crate::scoring::Network;
 
     /// A scenario without outages.
     pub(crate) fn a_scenario(text: &str) -> Arc<Chosen> {

@@ -8,17 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::Method;
 use ropeway_core::sim::work::{DEADLINE, Task, Work};
 
 use super::{
     adapter::{Adapter, Answer, Told},
     lab::{Lab, LabError, Place},
-    network::Network,
-    outcome::{Outcome, RequestOutcome},
     peers::{Peer, START_MAX},
     service::{Programs, Servers, origin_of},
 };
+use crate::scoring::{Network, Outcome, RequestOutcome};
 
 /// Lets a peer do a work in a lab. A peer that hangs or crashes has failed; only the lab itself gives an error.
 ///
@@ -144,24 +142,15 @@ impl Round {
 /// Says whether a request succeeded: by our clock, by the length of the body, and by the origin's log.
 fn judge(task: &Task, done: Try, executed: usize, network: &Network) -> RequestOutcome {
     let start = done.asked.unwrap_or(task.start);
-    let (ms, error) = match done.answered {
-        None => (None, Some("deadline".to_owned())),
-        Some((_, Err(reason))) => (None, Some(reason)),
+    let took = match done.answered {
+        None => Err("deadline".to_owned()),
+        Some((_, Err(reason))) => Err(reason),
         Some((at, Ok(answer))) => match fault(task, &answer, executed, at - start) {
-            None => (Some(millis(at - start)), None),
-            Some(reason) => (None, Some(reason)),
+            None => Ok(at - start),
+            Some(reason) => Err(reason),
         },
     };
-    let returned = network.return_after(start).map(|back| millis(start) + ms.unwrap_or_default() - millis(back));
-    RequestOutcome {
-        start_ms: millis(start),
-        ms,
-        after_outage_ms: returned.filter(|after| ms.is_some() && *after > 0.0),
-        error,
-        is_post: task.method == Method::POST,
-        executed,
-        is_scored: network.could_carry_twice(task),
-    }
+    RequestOutcome::new(task, start, took, executed, network)
 }
 
 /// Finds what is wrong with an answer.
@@ -177,10 +166,6 @@ fn fault(task: &Task, answer: &Answer, executed: usize, took: Duration) -> Optio
         Some(status) => Some(format!("status {status}")),
         None => Some("no status".to_owned()),
     }
-}
-
-fn millis(time: Duration) -> f64 {
-    (time.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
 /// Why a request failed whose peer is gone.

@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{cache::Cache, lab::LabError, outcome::Outcome, plan::Run};
+use super::{cache::Cache, lab::LabError, plan::Run};
+use crate::scoring::Outcome;
 
 /// How far a comparison may go.
 #[derive(Clone, Copy, Debug)]

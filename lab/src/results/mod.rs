@@ -12,8 +12,12 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-pub(crate) use self::machine::{Machine, today};
 pub use self::record::Record;
+pub(crate) use self::{
+    machine::{Machine, today},
+    record::network,
+    table::{seconds, share},
+};
 use crate::compare::About;
 
 /// The results in a folder: those of the newest comparison of each cell.
@@ -116,27 +120,24 @@ impl Results {
 
     /// Writes records, tables and charts.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), ReportError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| ReportError::Write { path, source }
-        };
-        fs::create_dir_all(folder).map_err(failed(folder))?;
-        let mut files = vec![
-            (RECORDS.to_owned(), json(&self.records)),
-            (STORY.to_owned(), json(&self.story)),
-            ("README.md".to_owned(), table::overview(self)),
-            ("table.md".to_owned(), table::details(self)),
+        let files = [
+            (RECORDS, json(&self.records)),
+            (STORY, json(&self.story)),
+            ("README.md", table::overview(self)),
+            ("table.md", table::details(self)),
         ];
-        files.extend(chart::all(&self.records));
-        for (name, text) in files {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(failed(&path))?;
-        }
-        Ok(())
+        write(folder, files)?;
+        write(folder, chart::all(&self.records))
     }
 }
 
 impl Missing {
+    /// Says why the cell of a record is not there.
+    pub(crate) fn of(record: Record, reason: String) -> Self {
+        let Record { scenario, variant, work, peer, .. } = record;
+        Self { scenario, variant, work, peer: Some(peer), reason }
+    }
+
     fn is_of(&self, (scenario, variant, work, peer): (&str, Option<&str>, &str, &str)) -> bool {
         let is_peer = self.peer.as_deref().is_none_or(|own| own == peer);
         (self.scenario.as_str(), self.variant.as_deref(), self.work.as_str()) == (scenario, variant, work) && is_peer
@@ -148,6 +149,28 @@ impl Missing {
     }
 }
 
+/// Writes files into a folder, which is made if needed.
+pub(crate) fn write<N: AsRef<Path>>(
+    folder: &Path,
+    files: impl IntoIterator<Item = (N, String)>,
+) -> Result<(), ReportError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReportError::Write { path, source }
+    };
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(failed(&path))?;
+    }
+    Ok(())
+}
+
+/// Writes a value as a file for programs.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("records of texts and numbers can be written as JSON") + "\n"
+}
+
 fn read<T: DeserializeOwned + Default>(path: &Path) -> Result<T, ReportError> {
     let failed = |reason: String| ReportError::Read { path: path.to_owned(), reason };
     match fs::read(path) {
@@ -155,10 +178,6 @@ fn read<T: DeserializeOwned + Default>(path: &Path) -> Result<T, ReportError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
         Err(error) => Err(failed(error.to_string())),
     }
-}
-
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string_pretty(value).expect("records of texts and numbers can be written as JSON") + "\n"
 }
 
 /// The records, for programs.

@@ -1,5 +1,6 @@
 //! What was measured of one cell: a scenario, a work and a peer.
 
+use ropeway_core::sim::{Scenario, Work};
 use serde::{Deserialize, Serialize};
 
 /// One line of the results; `docs/lab-results/latest.json` is a list of them.
@@ -43,6 +44,28 @@ pub struct Record {
 }
 
 impl Record {
+    /// Begins the record of a cell, without figures.
+    pub(crate) fn new(scenario: &Scenario, work: Work, peer: &str) -> Self {
+        Self {
+            scenario: scenario.name.clone(),
+            variant: scenario.variant.clone(),
+            work: work.to_string(),
+            peer: peer.to_owned(),
+            seeds: 0,
+            requests: 0,
+            success_share: None,
+            p50_ms: None,
+            p95_ms: None,
+            p99_ms: None,
+            p95_low_ms: None,
+            p95_high_ms: None,
+            after_outage_ms: None,
+            bytes: None,
+            posts_twice: None,
+            void: false,
+        }
+    }
+
     /// Gives what tells a cell from all others.
     #[must_use]
     pub fn cell(&self) -> (&str, Option<&str>, &str, &str) {
@@ -52,9 +75,11 @@ impl Record {
     /// Gives the scenario with its variant, as the command line writes it.
     #[must_use]
     pub fn network(&self) -> String {
-        match &self.variant {
-            Some(variant) => format!("{}:{variant}", self.scenario),
-            None => self.scenario.clone(),
-        }
+        network(&self.scenario, self.variant.as_deref())
     }
+}
+
+/// Names a scenario or its variant as the command line does.
+pub(crate) fn network(scenario: &str, variant: Option<&str>) -> String {
+    variant.map_or_else(|| scenario.to_owned(), |variant| format!("{scenario}:{variant}"))
 }

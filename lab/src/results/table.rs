@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use super::{Record, Results, chart};
+use super::{Record, Results, chart, network};
 
 /// Writes the overview: how it was measured, a chart and a matrix for each work, and what is missing.
 pub(super) fn overview(results: &Results) -> String {
@@ -106,16 +106,13 @@ pub(super) fn works(records: &[Record]) -> Vec<String> {
     works.into_iter().collect()
 }
 
-fn network(scenario: &str, variant: Option<&str>) -> String {
-    variant.map_or_else(|| scenario.to_owned(), |variant| format!("{scenario}:{variant}"))
-}
-
-fn share(share: Option<f64>) -> String {
+/// Writes a share of successes.
+pub(crate) fn share(share: Option<f64>) -> String {
     share.map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 
-/// Writes a time with three digits that count.
-fn seconds(ms: f64) -> String {
+/// Writes a time in seconds, with three digits that count.
+pub(crate) fn seconds(ms: f64) -> String {
     let seconds = ms / 1000.0;
     let digits = if seconds >= 10.0 {
         1

@@ -8,4 +8,5 @@ mod bad_input;
 mod compare;
 mod faults;
 mod life;
+mod simulate;
 mod support;

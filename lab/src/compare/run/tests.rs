@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, path::Path, process::Command, sync::mpsc, thread};
 
+use http::Method;
 use tempfile::TempDir;
 
 use super::*;

@@ -1,15 +1,28 @@
-//! Which scenarios the command line means.
+//! Which cells a command line means: scenarios with their networks, and works.
 
 use std::{path::Path, sync::Arc};
 
-use ropeway_core::sim::{Scenario, scenario::ScenarioError};
+use clap::Args;
+use ropeway_core::sim::{Scenario, Work, scenario::ScenarioError};
 
-use super::{network::Network, plan::Chosen};
 use crate::{
     catalogue::{Catalogue, CatalogueError},
     live::read_traces,
     results::Missing,
+    scoring::Network,
 };
+
+/// Which scenarios, and what is done in them.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SelectionArgs {
+    /// Scenarios, such as "elevator" or "elevator:long"; "NAME:*" is a scenario with all its variants, and "*:*" is everything
+    /// [default: all, without variants]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) scenarios: Vec<String>,
+    /// Works: get-2k, post-10k, get-200k, burst, cold, before-outage
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "get-2k,post-10k")]
+    pub(crate) works: Vec<Work>,
+}
 
 /// Why scenarios cannot be chosen.
 #[derive(Debug, thiserror::Error)]
@@ -32,12 +45,41 @@ pub(crate) struct Choice {
     pub(crate) missing: Vec<Missing>,
 }
 
-/// Finds the scenarios of these names: `NAME`, `NAME:VARIANT`, or `NAME:*` for a scenario with all its variants, where `NAME` may be
+/// A scenario as it was chosen.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    /// What is in its file.
+    pub(crate) scenario: Scenario,
+    /// The text of its file.
+    pub(crate) text: String,
+    /// What its network is like, but for the chances of a seed.
+    pub(crate) network: Network,
+}
+
+impl SelectionArgs {
+    /// Gives the words of a command line that mean the same.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let works: Vec<_> = self.works.iter().map(Work::to_string).collect();
+        let lists = [("scenarios", self.scenarios.join(",")), ("works", works.join(","))];
+        lists.into_iter().filter(|(_, list)| !list.is_empty()).map(|(name, list)| format!("--{name} {list}")).collect()
+    }
+}
+
+impl Chosen {
+    /// Gives the name with the variant, as the command line writes it.
+    pub(crate) fn label(&self) -> String {
+        match &self.scenario.variant {
+            Some(variant) => format!("{}:{variant}", self.scenario.name),
+            None => self.scenario.name.clone(),
+        }
+    }
+}
+
+/// Finds the scenarios that are named: `NAME`, `NAME:VARIANT`, or `NAME:*` for a scenario with all its variants, where `NAME` may be
 /// `*`. Without names it is all scenarios as they are. `*` leaves the variants out that are scaled for CI.
 pub(crate) fn choose(
     catalogue: &Catalogue,
-    names: &[String],
-    works: &[&str],
+    SelectionArgs { scenarios: names, works }: &SelectionArgs,
     traces: &Path,
 ) -> Result<Choice, ChooseError> {
     let everything = ["*".to_owned()];
@@ -69,7 +111,7 @@ impl Choice {
         name: &str,
         text: &str,
         variant: Option<&str>,
-        (works, traces): (&[&str], &Path),
+        (works, traces): (&[Work], &Path),
     ) -> Result<(), ScenarioError> {
         let scenario = Scenario::parse(name, text, variant)?;
         // Its chances differ by seed, but not its starts and outages, which the plan needs.
@@ -81,7 +123,7 @@ impl Choice {
             self.missing.extend(works.iter().map(|work| Missing {
                 scenario: name.to_owned(),
                 variant: variant.map(str::to_owned),
-                work: (*work).to_owned(),
+                work: work.to_string(),
                 peer: None,
                 reason: reason.clone(),
             }));
@@ -91,6 +133,9 @@ impl Choice {
         Ok(())
     }
 }
+
+/// Why a work is left out that begins before an outage.
+pub(crate) const NO_OUTAGE: &str = "the scenario has no outage";
 
 #[cfg(test)]
 mod tests {
@@ -108,8 +153,9 @@ mod tests {
         for file in ["one.toml", "two.toml"] {
             fs::write(folder.path().join(file), TEXT).expect("written");
         }
-        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        let choice = choose(&Catalogue::new(folder.path().to_owned()), &names, &["get-2k"], Path::new("/nowhere"))?;
+        let scenarios = names.iter().map(|name| (*name).to_owned()).collect();
+        let selection = SelectionArgs { scenarios, works: vec![Work::Get2k] };
+        let choice = choose(&Catalogue::new(folder.path().to_owned()), &selection, Path::new("/nowhere"))?;
         Ok((choice.scenarios.iter().map(|chosen| chosen.label()).collect(), choice.missing.len()))
     }
 

@@ -1,10 +1,16 @@
-//! From the outcomes of a cell's runs to its record.
+//! From the outcomes of a cell's runs, in the lab or simulated, to its record.
 
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use ropeway_core::sim::work::DEADLINE;
 
-use super::outcome::{Outcome, RequestOutcome};
+mod network;
+mod outcome;
+
+pub(crate) use self::{
+    network::Network,
+    outcome::{Outcome, RequestOutcome},
+};
 use crate::results::Record;
 
 /// Scores the runs of a cell; `record` brings the names.

@@ -158,7 +158,8 @@ impl Builder {
         self
     }
 
-    /// Bounds how long a request waits for a link; 10 s by default. After that it fails with [`crate::Error::NoWay`].
+    /// Bounds how long a request waits for a link while no attempt to get one comes further; 10 s by default. After that it fails
+    /// with [`crate::Error::NoWay`]. On a slow network, where an attempt is on its way, it waits longer.
     pub fn link_wait(mut self, wait: Duration) -> Self {
         self.link_wait = Some(wait);
         self

@@ -52,6 +52,8 @@ pub(crate) struct View {
     pub(crate) failure: Option<LinkFailure>,
     /// What went wrong last.
     pub(crate) trouble: Option<Arc<str>>,
+    /// When an attempt to get a link last came further.
+    pub(crate) alive_at: Time,
     pub(crate) closed: bool,
 }
 

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use ropeway_core::sim::{Scenario, link::Direction, trace::Traces};
+use ropeway_core::sim::{Scenario, Work, link::Direction, run, trace::Traces};
 
 /// Every file of `scenarios/` and every variant in it.
 fn all() -> Vec<Scenario> {
@@ -81,4 +81,14 @@ fn what_is_scaled_is_a_variant_for_ci_and_shorter_than_its_base() {
         assert!(scenario.duration < bases[scenario.name.as_str()].duration, "{}", scenario.name);
     }
     assert!(scaled.iter().any(|scenario| scenario.name == "elevator"));
+}
+
+#[test]
+fn a_slow_network_is_not_filled_with_handshakes() {
+    let scenario = all().into_iter().find(|scenario| scenario.name == "2g-rural").unwrap();
+    for seed in 1..=10 {
+        for request in run(&scenario, Work::Get2k, seed).unwrap().requests {
+            assert_eq!(request.error, None, "seed {seed}, {:?}", request.start);
+        }
+    }
 }

@@ -134,10 +134,25 @@ impl Dialer {
     ///
     /// A [`DialError`] with the address and what failed.
     pub async fn dial(&self, candidate: Candidate, name: &str) -> Result<Dialed, DialError> {
+        self.dial_watched(candidate, name, |_| ()).await
+    }
+
+    /// Does as [`Self::dial`], and calls `answered` with the time of a round trip once something comes back: a TCP connection is open,
+    /// or QUIC's server has begun its part of the handshake.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::dial`].
+    pub async fn dial_watched(
+        &self,
+        candidate: Candidate,
+        name: &str,
+        answered: impl FnOnce(Duration) + Send,
+    ) -> Result<Dialed, DialError> {
         match candidate.carrier {
-            CarrierKind::Quic => self.dial_quic(candidate.address, name).await,
-            CarrierKind::Tls => self.dial_tls(candidate.address, name).await,
-            CarrierKind::Ws => self.dial_ws(candidate.address, name).await,
+            CarrierKind::Quic => self.dial_quic(candidate.address, name, answered).await,
+            CarrierKind::Tls => self.dial_tls(candidate.address, name, answered).await,
+            CarrierKind::Ws => self.dial_ws(candidate.address, name, answered).await,
         }
     }
 
@@ -150,20 +165,34 @@ impl Dialer {
         self.endpoint.rebind(udp_socket()?)
     }
 
-    async fn dial_quic(&self, address: SocketAddr, name: &str) -> Result<Dialed, DialError> {
+    async fn dial_quic(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        answered: impl FnOnce(Duration) + Send,
+    ) -> Result<Dialed, DialError> {
         let failed = |reason: String| DialError::Handshake { address, carrier: CarrierKind::Quic, reason };
         let begun = Instant::now();
-        let connecting =
+        let mut connecting =
             self.endpoint.connect_with(self.quic.clone(), address, name).map_err(|error| failed(error.to_string()))?;
         let candidate = Candidate { address, carrier: CarrierKind::Quic };
+        // What went wrong is told where the connection is awaited.
+        if connecting.handshake_data().await.is_ok() {
+            answered(begun.elapsed());
+        }
         let connection =
             connecting.await.map_err(|error| DialError::of_handshake(candidate, &error, tls_cause(&error)))?;
         let rtt = connection.rtt(noq::PathId::ZERO).unwrap_or_else(|| begun.elapsed());
         Ok(Dialed { carrier: Box::new(QuicCarrier::new(connection, address, true)), rtt })
     }
 
-    async fn dial_tls(&self, address: SocketAddr, name: &str) -> Result<Dialed, DialError> {
-        let (stream, rtt) = connect_tls(&self.link, address, name, CarrierKind::Tls).await?;
+    async fn dial_tls(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        answered: impl FnOnce(Duration) + Send,
+    ) -> Result<Dialed, DialError> {
+        let (stream, rtt) = connect_tls(&self.link, address, name, CarrierKind::Tls, answered).await?;
         let mut binding = [0; 32];
         stream
             .get_ref()
@@ -173,9 +202,14 @@ impl Dialer {
         Ok(Dialed { carrier: Box::new(StreamCarrier::new(stream, address, binding)), rtt })
     }
 
-    async fn dial_ws(&self, address: SocketAddr, name: &str) -> Result<Dialed, DialError> {
+    async fn dial_ws(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        answered: impl FnOnce(Duration) + Send,
+    ) -> Result<Dialed, DialError> {
         let failed = |reason: String| DialError::Handshake { address, carrier: CarrierKind::Ws, reason };
-        let (stream, rtt) = connect_tls(&self.web, address, name, CarrierKind::Ws).await?;
+        let (stream, rtt) = connect_tls(&self.web, address, name, CarrierKind::Ws, answered).await?;
         let (socket, response) = tokio_websockets::ClientBuilder::new()
             .uri(&format!("wss://{name}{LINK_PATH}"))
             .map_err(|error| failed(error.to_string()))?
@@ -224,11 +258,13 @@ async fn connect_tls(
     address: SocketAddr,
     name: &str,
     carrier: CarrierKind,
+    answered: impl FnOnce(Duration) + Send,
 ) -> Result<(TlsStream<TcpStream>, Duration), DialError> {
     let server_name = ServerName::try_from(name.to_owned()).map_err(|_| DialError::Name(name.into()))?;
     let begun = Instant::now();
     let tcp = TcpStream::connect(address).await.map_err(|source| DialError::Socket { address, source })?;
     let rtt = begun.elapsed();
+    answered(rtt);
     // Only latency suffers if it fails.
     let _ = tcp.set_nodelay(true);
     let stream = connector.connect(server_name, tcp).await.map_err(|source| match source.get_ref() {

@@ -62,6 +62,13 @@ pub(super) struct Greeting {
     log: u64,
 }
 
+/// Something came back on an attempt whose handshake goes on.
+pub(super) struct Answered {
+    generation: u64,
+    attempt: AttemptId,
+    rtt: Duration,
+}
+
 /// What a link needs before the race.
 #[derive(Debug)]
 pub(super) struct Prepared {
@@ -163,6 +170,7 @@ impl Engine {
                 let rtt = dialed.rtt;
                 connecting.dialed.insert(attempt, dialed);
                 establish.handle_connected(attempt, rtt, now);
+                self.show_life(now);
             }
             Err(error) => {
                 self.shared.log.end(started.log, Some(error.to_string()));
@@ -172,6 +180,25 @@ impl Engine {
             }
         }
         self.follow_establish();
+    }
+
+    pub(super) fn handle_answered(&mut self, answered: Answered) {
+        let Answered { generation, attempt, rtt } = answered;
+        let now = self.shared.clock.now();
+        let establish = self.connecting.as_mut().and_then(|connecting| connecting.establish.as_mut());
+        if generation == self.generation
+            && let Some(establish) = establish
+        {
+            establish.handle_alive(attempt, rtt, now);
+            self.show_life(now);
+            self.follow_establish();
+        }
+    }
+
+    /// Lets requests wait on, since an attempt to get a link came further.
+    fn show_life(&mut self, now: Time) {
+        self.alive_at = now;
+        self.shared.view.send_modify(|view| view.alive_at = now);
     }
 
     pub(super) fn handle_connect_timeout(&mut self) {
@@ -226,10 +253,12 @@ impl Engine {
     fn dial(&mut self, attempt: AttemptId, candidate: Candidate) {
         let (generation, name) = (self.generation, self.shared.config.gateway.clone());
         let log = self.shared.log.start(None, Action::Connect, candidate);
-        let dialer = self.dialer.clone();
-        let task = self
-            .jobs
-            .spawn(async move { Job::Dialed { generation, attempt, dialed: dialer.dial(candidate, &name).await } });
+        let (dialer, answers) = (self.dialer.clone(), self.answers.0.clone());
+        let task = self.jobs.spawn(async move {
+            // Where nobody takes the sign of life, the race goes on as if there were none.
+            let answered = move |rtt| drop(answers.try_send(Answered { generation, attempt, rtt }));
+            Job::Dialed { generation, attempt, dialed: dialer.dial_watched(candidate, &name, answered).await }
+        });
         if let Some(connecting) = &mut self.connecting {
             connecting.attempts.insert(attempt, Started { candidate, log, task });
         }

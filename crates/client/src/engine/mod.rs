@@ -32,7 +32,7 @@ use tokio::{
 use tracing::{Instrument as _, debug, debug_span, info, warn};
 
 use self::{
-    connecting::{Connecting, Prepared, Spare},
+    connecting::{Answered, Connecting, Prepared, Spare},
     link::{Link, Report, What},
 };
 use crate::{
@@ -72,6 +72,7 @@ struct Engine {
     spare: Option<Spare>,
     jobs: JoinSet<Job>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
+    answers: (mpsc::Sender<Answered>, mpsc::Receiver<Answered>),
     /// The newest candidates that names resolved to.
     candidates: Vec<(Candidate, Source)>,
     ticket: Option<String>,
@@ -82,6 +83,8 @@ struct Engine {
     hosts: Option<Arc<Hosts>>,
     /// What went wrong last.
     trouble: Option<Arc<str>>,
+    /// When an attempt to get a link last came further.
+    alive_at: Time,
 }
 
 /// A session and its link.
@@ -121,12 +124,14 @@ impl Engine {
             spare: None,
             jobs: JoinSet::new(),
             reports: mpsc::channel(REPORTS_MAX),
+            answers: mpsc::channel(ANSWERS_MAX),
             candidates: Vec::new(),
             ticket: None,
             seed,
             failure: None,
             blocked: false,
             trouble: None,
+            alive_at: now,
         }
     }
 
@@ -145,6 +150,7 @@ impl Engine {
             tokio::select! {
                 () = self.shared.wished.notified() => {}
                 Some(report) = self.reports.1.recv() => self.handle_report(report),
+                Some(answered) = self.answers.1.recv() => self.handle_answered(answered),
                 Some(Ok(job)) = self.jobs.join_next(), if !self.jobs.is_empty() => self.handle_job(job),
                 () = sleep => self.handle_timeout(),
             }
@@ -408,6 +414,7 @@ impl Engine {
             hosts: self.hosts.clone(),
             failure: self.failure.clone(),
             trouble: self.trouble.clone(),
+            alive_at: self.alive_at,
             closed,
         });
         self.shared.state.send_if_modified(|known| std::mem::replace(known, state) != state);
@@ -481,6 +488,9 @@ fn seed() -> u64 {
 
 /// Reports that may wait for the engine; a link says four things in its life, of which two may come often.
 const REPORTS_MAX: usize = 64;
+
+/// Signs of life of attempts that may wait for the engine: as many as a race makes attempts, and some of the race before.
+const ANSWERS_MAX: usize = 16;
 
 /// The engine looks around this often when it has nothing to wait for. 1 h; our choice.
 const IDLE_TURN: Duration = Duration::from_secs(3_600);

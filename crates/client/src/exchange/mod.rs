@@ -18,7 +18,7 @@ use ropeway_core::{
     request::{Choice, Failure, NoChoice, Progress, RequestFacts, Target, Verdict, Way, choose, is_idempotent},
     session::Closed,
 };
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
 
 pub(crate) use self::link::LinkBody;
@@ -188,38 +188,36 @@ impl Run {
     async fn way(&mut self) -> Result<Option<Live>, Error> {
         let shared = self.handle.shared().clone();
         let mut views = shared.view.subscribe();
-        let wait = shared.config.link_wait.min(self.within());
+        let began = shared.clock.now();
         let mut waiting = None;
-        let waited = timeout(wait, async {
-            loop {
-                let View { live, hosts, failure, closed, .. } = views.borrow_and_update().clone();
-                if closed {
-                    return Err(Error::Closed);
-                }
-                let choice = choose(&self.target(), hosts.as_deref(), !shared.config.access_points.is_empty());
-                match choice.map_err(|none| self.no_choice(none))? {
-                    Choice::Take(Way::Direct) => return Ok(None),
-                    Choice::Take(Way::Link) if live.is_some() => return Ok(live),
-                    Choice::Await | Choice::Take(Way::Link) => {}
-                }
-                if let Some(failure) = failure.filter(|failure| failure.concerns(self.began)) {
-                    return Err(failure.error());
-                }
-                if waiting.is_none() {
-                    waiting = Some(shared.wait()?);
-                    self.waited = true;
-                    self.handle.connect();
-                }
-                // The sender lives as long as `shared`.
-                let _ = views.changed().await;
+        loop {
+            let View { live, hosts, failure, trouble, alive_at, closed } = views.borrow_and_update().clone();
+            if closed {
+                return Err(Error::Closed);
             }
-        });
-        waited.await.unwrap_or_else(|_| {
-            let trouble = shared.view.borrow().trouble.clone();
-            let last = trouble.map_or_else(String::new, |trouble| format!("; the last attempt: {trouble}"));
-            let reason = format!("no link came up within {} ms{last}", wait.as_millis());
-            Err(Error::NoWay { host: self.host.clone(), reason, timeline: Box::default() })
-        })
+            let choice = choose(&self.target(), hosts.as_deref(), !shared.config.access_points.is_empty());
+            match choice.map_err(|none| self.no_choice(none))? {
+                Choice::Take(Way::Direct) => return Ok(None),
+                Choice::Take(Way::Link) if live.is_some() => return Ok(live),
+                Choice::Await | Choice::Take(Way::Link) => {}
+            }
+            if let Some(failure) = failure.filter(|failure| failure.concerns(self.began)) {
+                return Err(failure.error());
+            }
+            if waiting.is_none() {
+                waiting = Some(shared.wait()?);
+                self.waited = true;
+                self.handle.connect();
+            }
+            let until = began.max(alive_at) + shared.config.link_wait;
+            // The sender lives as long as `shared`.
+            if timeout_at(shared.clock.instant(until), views.changed()).await.is_err() {
+                let waited = shared.clock.now().since(began).as_millis();
+                let last = trouble.map_or_else(String::new, |trouble| format!("; the last attempt: {trouble}"));
+                let reason = format!("no link came up within {waited} ms{last}");
+                return Err(Error::NoWay { host: self.host.clone(), reason, timeline: Box::default() });
+            }
+        }
     }
 
     fn target(&self) -> Target<'_> {

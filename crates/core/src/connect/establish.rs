@@ -140,6 +140,17 @@ impl Establish {
         }
     }
 
+    /// Takes in that something came back on an attempt whose handshake goes on; see [`Race::handle_alive`].
+    pub fn handle_alive(&mut self, attempt: AttemptId, rtt: Duration, now: Time) {
+        let number = self.in_race(attempt);
+        if self.running.contains_key(&attempt)
+            && let Some(race) = &mut self.race
+        {
+            race.handle_alive(number, rtt, now);
+            self.follow_race(now);
+        }
+    }
+
     /// Takes in that an attempt failed.
     pub fn handle_failed(&mut self, attempt: AttemptId, reason: FailReason, now: Time) {
         let number = self.in_race(attempt);

@@ -82,6 +82,24 @@ impl Race {
         }
     }
 
+    /// Takes in that something came back on an attempt whose handshake goes on: a TCP connection is open, or QUIC has its first
+    /// answer. `rtt` is a sample of the path's round-trip time.
+    ///
+    /// From then on the attempt has as much time as one with this round-trip time on record, so that a slow network is not
+    /// filled with further handshakes while one of them is on its way. Attempts that are unknown or over are ignored.
+    pub fn handle_alive(&mut self, attempt: AttemptId, rtt: Duration, now: Time) {
+        let ends_at = self.ends_at();
+        let alive_until = now + self.config.stagger_alive(rtt);
+        let Some(index) = usize::try_from(attempt.0).ok() else { return };
+        let Some(alive) = self.attempts.get_mut(index).filter(|attempt| attempt.is_running()) else { return };
+        alive.alive_until = Some(alive_until);
+        alive.slot_ends_at = alive.slot_ends_at.max(alive_until);
+        let patience = now + rtt.saturating_mul(ALIVE_RTTS);
+        alive.times_out_at = alive.times_out_at.max(patience.min(ends_at));
+        self.next_start = self.next_start.max(alive_until);
+        self.show_network();
+    }
+
     /// Takes in that an attempt failed. Attempts that are unknown or over are ignored.
     pub fn handle_failed(&mut self, attempt: AttemptId, reason: FailReason, now: Time) {
         let Some(candidate) = self.finish(attempt, End::Failed(reason), now) else { return };
@@ -93,15 +111,17 @@ impl Race {
     /// Starts one more attempt now, because someone waits: the next candidate, or once all have started, the one that
     /// has been silent longest, again.
     ///
-    /// The bounds of the race hold; where they leave no room, nothing happens.
+    /// The bounds of the race hold; where they leave no room, or while an attempt is on its way, nothing happens.
     pub fn handle_hurry(&mut self, now: Time) {
-        if self.phase != Phase::Running {
+        let is_alive = |attempt: &Attempt| attempt.is_running() && attempt.alive_until.is_some_and(|until| now < until);
+        if self.phase != Phase::Running || self.attempts.iter().any(is_alive) {
             return;
         }
         if self.pending.is_empty() {
             let silent = self.attempts.iter().find(|attempt| {
                 let again = self.attempts.iter().filter(|other| other.ranked.candidate == attempt.ranked.candidate);
-                attempt.is_running() && !attempt.holds_slot(now) && again.count() == 1
+                let is_silent = attempt.started + self.config.again_after <= now && !attempt.holds_slot(now);
+                attempt.is_running() && is_silent && again.count() == 1
             });
             self.pending.extend(silent.map(|attempt| RankedCandidate { with_previous: false, ..attempt.ranked }));
         }
@@ -225,6 +245,7 @@ impl Race {
             started: now,
             slot_ends_at: now + self.config.slot_life(ranked.srtt),
             times_out_at: now + self.config.attempt_timeout,
+            alive_until: None,
             end: None,
         });
         self.outputs.push_back(RaceOutput::Start { attempt: AttemptId(number), candidate: ranked.candidate });
@@ -344,6 +365,8 @@ struct Attempt {
     started: Time,
     slot_ends_at: Time,
     times_out_at: Time,
+    /// Something came back, and the rest of the handshake has until then before others are started beside it.
+    alive_until: Option<Time>,
     end: Option<(End, Time)>,
 }
 
@@ -367,6 +390,10 @@ enum End {
     Failed(FailReason),
     Unfinished,
 }
+
+/// Round trips, as a handshake under way showed them, that the rest of it may take. 8 round trips: the two that are left, each
+/// lost once and sent again after a second timeout of twice the first.
+const ALIVE_RTTS: u32 = 8;
 
 #[cfg(test)]
 mod tests;

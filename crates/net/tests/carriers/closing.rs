@@ -28,6 +28,15 @@ async fn a_goodbye_from_either_end_is_a_clean_end() {
 }
 
 #[tokio::test]
+async fn a_handshake_under_way_shows_that_something_came_back_once() {
+    let rig = Rig::new().await;
+    for carrier in ALL {
+        let (answers, _server) = tokio::join!(rig.dial_watched(carrier), rig.accept(carrier));
+        assert_eq!(answers, 1, "{carrier}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_queued_before_a_goodbye_arrives_before_it() {
     let rig = Rig::new().await;
     for carrier in ALL {

@@ -77,6 +77,15 @@ impl Rig {
         self.dialer.dial(candidate, NAME).await.unwrap().carrier
     }
 
+    /// Connects, and says how often something was said to have come back.
+    pub(crate) async fn dial_watched(&self, carrier: CarrierKind) -> usize {
+        let candidate = Candidate { address: self.address(carrier), carrier };
+        let mut answers = 0;
+        let dialed = self.dialer.dial_watched(candidate, NAME, |_rtt| answers += 1).await;
+        drop(dialed.unwrap());
+        answers
+    }
+
     pub(crate) async fn accept(&self, carrier: CarrierKind) -> BoxedCarrier {
         match carrier {
             CarrierKind::Quic => Box::new(self.accept_quic().await),

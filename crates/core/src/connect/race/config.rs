@@ -5,6 +5,9 @@ use std::time::Duration;
 /// How a race paces and bounds its attempts. Every field is configurable; see `docs/decisions/0002-race-constants.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaceConfig {
+    /// How long an attempt must have been silent before a waiting request makes the race try its candidate again. 3 s; our choice:
+    /// by then two SYNs have been lost (RFC 6298: after 1 s and 3 s), and the round trips of a very bad network (2,010 ms) are over.
+    pub again_after: Duration,
     /// Addresses a race tries. 5 addresses; Mars `complexconnect.cc`.
     pub addresses_max: usize,
     /// How long one attempt may take, up to its finished handshake. 10 s; Mars `complexconnect.cc`.
@@ -32,6 +35,12 @@ impl RaceConfig {
         wanted.max(self.stagger_min).min(self.stagger_max)
     }
 
+    /// Returns how long the others wait for an attempt that has shown this round-trip time.
+    #[must_use]
+    pub fn stagger_alive(&self, rtt: Duration) -> Duration {
+        rtt.saturating_mul(STAGGER_RTTS).clamp(self.stagger_min, STAGGER_ALIVE_MAX.max(self.stagger_min))
+    }
+
     /// Returns how long an attempt at a candidate with this record keeps its slot.
     #[must_use]
     pub fn slot_life(&self, srtt: Option<Duration>) -> Duration {
@@ -43,6 +52,7 @@ impl RaceConfig {
 impl Default for RaceConfig {
     fn default() -> Self {
         Self {
+            again_after: Duration::from_secs(3),
             addresses_max: 5,
             attempt_timeout: Duration::from_secs(10),
             attempts_max: 10,
@@ -54,6 +64,9 @@ impl Default for RaceConfig {
         }
     }
 }
+
+/// The longest that others wait for an attempt under way. 4 s; DESIGN section 5, the stagger on 2G.
+const STAGGER_ALIVE_MAX: Duration = Duration::from_secs(4);
 
 /// Round trips the stagger waits for. 4 round trips: TCP, TLS 1.3 and the link's handshake take three, one to spare.
 const STAGGER_RTTS: u32 = 4;

@@ -178,7 +178,7 @@ fn a_rejected_attempt_moves_on_without_a_mark_against_the_address() {
 #[test]
 fn hurry_starts_the_next_at_once_and_tries_a_silent_one_again() {
     let mut race = Race::new(RaceConfig::default(), vec![unknown(1, Tls), unknown(2, Tls)], Time::ZERO);
-    for now in [10, 20, 510, 520, 530] {
+    for now in [10, 20, 510, 3_010, 3_020, 3_030] {
         race.handle_hurry(at(now));
     }
     let outputs: Vec<_> = std::iter::from_fn(|| race.poll_output()).collect();
@@ -187,6 +187,32 @@ fn hurry_starts_the_next_at_once_and_tries_a_silent_one_again() {
         .zip(0..)
         .map(|(host, number)| RaceOutput::Start { attempt: AttemptId(number), candidate: candidate(host, Tls) });
     assert_eq!(outputs, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn an_attempt_on_its_way_is_given_time_instead_of_company() {
+    let mut race = Race::new(RaceConfig::default(), (1..=3).map(|host| unknown(host, Tls)).collect(), Time::ZERO);
+    let starts = |race: &mut Race| std::iter::from_fn(|| race.poll_output()).filter(is_start).count();
+    assert_eq!(starts(&mut race), 1);
+    // On a 2G network the SYN's answer takes its time; nobody knows that before.
+    race.handle_timeout(at(250));
+    assert_eq!(starts(&mut race), 1);
+    race.handle_alive(AttemptId(0), ms(400), at(400));
+    for time in [500, 1_000, 1_999] {
+        race.handle_timeout(at(time));
+        race.handle_hurry(at(time));
+        assert_eq!(starts(&mut race), 0, "{time} ms");
+    }
+    // Four round trips are over.
+    race.handle_timeout(at(2_000));
+    assert_eq!(starts(&mut race), 1);
+    // It may still finish where a silent one is over after 10 s.
+    race.handle_alive(AttemptId(0), ms(2_000), at(2_100));
+    race.handle_timeout(at(17_900));
+    let out: Vec<RaceOutput> = std::iter::from_fn(|| race.poll_output()).collect();
+    assert!(!out.contains(&RaceOutput::Abandon { attempt: AttemptId(0), why: AbandonReason::TimedOut }), "{out:?}");
+    race.handle_connected(AttemptId(0), ms(2_000), at(18_000));
+    assert!(std::iter::from_fn(|| race.poll_output()).any(|out| out == RaceOutput::Won { attempt: AttemptId(0) }));
 }
 
 #[test]
@@ -210,6 +236,10 @@ fn an_address_means_host_and_port() {
         RankedCandidate { candidate: Candidate { address: other_port, carrier: Tls }, srtt: None, with_previous: true };
     let run = Network::default().run(vec![unknown(1, Tls), other_port]);
     assert_eq!(run.starts()[1].0, ms(250), "together only with the same address");
+}
+
+fn is_start(output: &RaceOutput) -> bool {
+    matches!(output, RaceOutput::Start { .. })
 }
 
 fn at(milliseconds: u64) -> Time {

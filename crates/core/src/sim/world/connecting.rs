@@ -24,6 +24,8 @@ pub(super) struct Connecting {
     establish: Option<Establish>,
     lookup: Lookup,
     attempts: BTreeMap<AttemptId, Flow>,
+    /// Those on which something came back.
+    alive: BTreeSet<AttemptId>,
     dialed: BTreeMap<AttemptId, Flow>,
     /// HELLO is out on it, WELCOME is awaited.
     greeting: Option<(AttemptId, Flow)>,
@@ -95,6 +97,7 @@ impl Device {
             establish: None,
             lookup,
             attempts: BTreeMap::new(),
+            alive: BTreeSet::new(),
             dialed: BTreeMap::new(),
             greeting: None,
             restarts,
@@ -164,7 +167,13 @@ impl Device {
             let reason = match end.broken {
                 Some(Broken::Reset) if !connection.is_answered() => Some(FailReason::Refused),
                 Some(_) => Some(FailReason::Closed),
-                None if !connection.is_open() => continue,
+                None if !connection.is_open() => {
+                    if connection.is_answered() && connecting.alive.insert(attempt) {
+                        establish.handle_alive(attempt, connection.rtt(), now);
+                        self.alive_at = Some(now);
+                    }
+                    continue;
+                }
                 None if network.is_impostor(end.candidate.address) && end.candidate.carrier != CarrierKind::Quic => {
                     Some(FailReason::Untrusted)
                 }
@@ -179,6 +188,7 @@ impl Device {
                 None => {
                     connecting.dialed.insert(attempt, flow);
                     establish.handle_connected(attempt, connection.rtt(), now);
+                    self.alive_at = Some(now);
                 }
             }
         }

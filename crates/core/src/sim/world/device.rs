@@ -42,6 +42,8 @@ pub(super) struct Device {
     pub(super) spare: Option<Spare>,
     /// Where a link may be opened, as the names said last.
     pub(super) candidates: Vec<(Candidate, Source)>,
+    /// When an attempt to get a link last came further.
+    pub(super) alive_at: Option<Time>,
     /// Nothing but another configuration can help.
     pub(super) is_blocked: bool,
     pub(super) ends: BTreeMap<Flow, ClientEnd>,
@@ -97,6 +99,7 @@ impl Device {
             connecting: None,
             spare: None,
             candidates: Vec::new(),
+            alive_at: None,
             is_blocked: false,
             ends: BTreeMap::new(),
             exchanges: Vec::new(),
@@ -154,6 +157,14 @@ impl Device {
         ends.chain(machines).chain(requests).chain(reconnect).chain(connecting).chain(spare).min()
     }
 
+    /// Lets requests wait on while an attempt to get a link comes further.
+    fn prolong_waits(&mut self) {
+        let Some(alive_at) = self.alive_at.take() else { return };
+        for exchange in &mut self.exchanges {
+            exchange.prolong(alive_at);
+        }
+    }
+
     /// Does what is due, works through what arrived, and sends what there is to send.
     pub(super) fn turn(&mut self, network: &mut Network, now: Time) {
         self.handle_timeouts(network, now);
@@ -161,6 +172,7 @@ impl Device {
             self.read(flow, network, now);
         }
         self.handle_dialed(network, now);
+        self.prolong_waits();
         self.obey_wishes(now);
         while let Some(ReconnectOutput::Connect) = self.reconnect.as_mut().and_then(Reconnect::poll_output) {
             self.connect(network, now);

@@ -99,6 +99,13 @@ impl Exchange {
         self.upload(machine);
     }
 
+    /// Lets it wait for a link as long as if it began at this time.
+    pub(super) fn prolong(&mut self, at: Time) {
+        if let State::Waiting { until } = &mut self.state {
+            *until = (*until).max(at + LINK_WAIT);
+        }
+    }
+
     /// Takes in what happened to it.
     pub(super) fn handle_event(&mut self, event: MuxEvent, machine: &mut Client, budget: &mut Budget, now: Time) {
         match event {

@@ -1,8 +1,8 @@
-//! Foreign programs before and behind the gateway: nginx, h2load, Python's `websockets`, an event stream.
+//! Foreign programs before and behind the gateway: curl, nginx, h2load, Python's `websockets`, an event stream.
 
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{ClientFile, PATIENCE, Place, WebServer, output_of, python};
+use crate::support::{ClientFile, PATIENCE, Place, WebServer, hasty_server, output_of, python, reading_server};
 
 #[test]
 fn h2load_runs_ten_thousand_requests_without_an_error() {
@@ -77,6 +77,39 @@ fn an_event_stream_reaches_its_client_event_by_event() {
     let first = events.next_line();
     assert!(!first.is_empty(), "the first event comes before the stream ends");
     assert!(events.line_or_end().is_some());
+}
+
+#[test]
+fn curl_hears_an_answer_that_comes_before_its_body_is_read() {
+    let place = Place::new();
+    place.write("body", &"x".repeat(3_000_000));
+    let routes = [("small.test", reading_server(), 1_000_000), ("hasty.test", hasty_server(), 1 << 30)];
+    let routes = routes.map(|(host, upstream, bytes_max)| {
+        format!("[[route]]\nhost = \"{host}\"\nupstream = \"http://{upstream}\"\nbody_bytes_max = {bytes_max}\n")
+    });
+    place.write("ropeway.toml", &routes.concat());
+    let up = place.up(&["--config", "ropeway.toml"]);
+    let chunked = ["--upload-file", "-", "--header", "transfer-encoding: chunked", "--header", "expect:"];
+    let whole = ["--data-binary", "@-", "--header", "expect:"];
+    for (host, version, body, answer) in [
+        ("small.test", "--http1.1", &chunked[..], "413 body_too_large"),
+        ("small.test", "--http1.1", &whole, "413 body_too_large"),
+        ("small.test", "--http2", &chunked, "413 body_too_large"),
+        ("small.test", "--http2", &whole, "413 "),
+        // Over HTTP/2 curl 7.88 may wait for ever behind such an answer, that of nginx too: it stops reading at the
+        // answer's end, and so gets no more credit for its body.
+        ("hasty.test", "--http1.1", &chunked, "200 hasty"),
+        ("hasty.test", "--http1.1", &whole, "200 hasty"),
+    ] {
+        for number in 0..20 {
+            let mut curl = up.curl(&place);
+            curl.arg(version).args(body).args(["--request", "POST", "--write-out", " %{http_code}"]);
+            curl.arg(format!("https://{host}/")).stdin(std::fs::File::open(place.path("body")).expect("there"));
+            let said = String::from_utf8(output_of(&mut curl)).expect("UTF-8");
+            let (text, status) = said.rsplit_once(' ').expect("a status");
+            assert_eq!(format!("{status} {text}"), answer, "{version} {body:?}, try {number}");
+        }
+    }
 }
 
 /// nginx on a folder; dropping it ends it.

@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -291,14 +292,42 @@ impl Drop for WebServer {
 
 /// A service that breaks every answer off in the middle; it lives as long as the tests.
 pub(crate) fn cutting_server() -> SocketAddr {
+    // The gateway may be gone already.
+    server(|mut stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf")))
+}
+
+/// A service that answers every request at once, and reads no body and closes nothing for a while.
+pub(crate) fn hasty_server() -> SocketAddr {
+    let answered = Mutex::new(Vec::new());
+    server(move |mut stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhasty");
+        answered.lock().expect("unpoisoned").push(stream);
+    })
+}
+
+/// A service that reads all there is, and answers nothing.
+pub(crate) fn reading_server() -> SocketAddr {
+    server(|mut stream| drop(std::io::copy(&mut stream, &mut std::io::sink())))
+}
+
+/// Gives every connection to `serve`, behind the head of its request.
+fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
+    let serve = Arc::new(serve);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let mut head = BufReader::new(&stream).lines();
-            while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-            // The gateway may be gone already.
-            let _ = (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf");
+            let serve = Arc::clone(&serve);
+            thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") {
+                    if (&stream).read_exact(&mut byte).is_err() {
+                        return;
+                    }
+                    head.extend(byte);
+                }
+                serve(stream);
+            });
         }
     });
     address

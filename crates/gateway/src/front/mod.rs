@@ -4,6 +4,7 @@ mod guard;
 mod service;
 mod streams;
 mod upgrade;
+mod upload;
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -70,6 +71,12 @@ pub struct FrontLimits {
     pub head_bytes_max: u32,
     /// Time an HTTP/2 connection may be without a request. Default: 60 s.
     pub idle_timeout: Duration,
+    /// Bytes read of a body whose answer has begun and which nobody wants. Default: 64 MiB.
+    pub linger_bytes_max: u64,
+    /// Time such a body may stay silent behind its answer. Default: 5 s.
+    pub linger_idle_timeout: Duration,
+    /// Time such a body may last behind its answer. Default: 30 s.
+    pub linger_timeout: Duration,
     /// Time a client may take no byte of an answer that is there. Default: 60 s.
     pub stall_timeout: Duration,
     /// Requests at once on one HTTP/2 connection. Default: 128.
@@ -82,6 +89,9 @@ impl Default for FrontLimits {
             head_timeout: HEAD_TIMEOUT,
             head_bytes_max: HEAD_BYTES_MAX,
             idle_timeout: IDLE_TIMEOUT,
+            linger_bytes_max: LINGER_BYTES_MAX,
+            linger_idle_timeout: LINGER_IDLE_TIMEOUT,
+            linger_timeout: LINGER_TIMEOUT,
             stall_timeout: STALL_TIMEOUT,
             streams_max: STREAMS_MAX,
         }
@@ -273,6 +283,17 @@ const HEADERS_MAX: usize = 100;
 
 /// Time without a request: nginx's `keepalive_timeout` default is 75 s; a phone's radio sleeps long before.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bytes of a body read for nobody. Tomcat swallows 2 MiB (`maxSwallowSize`), nginx what comes in its `lingering_time`;
+/// this is what a phone with 17 Mbit/s up sends in [`LINGER_TIMEOUT`]. They are held nowhere.
+const LINGER_BYTES_MAX: u64 = 64 << 20;
+
+/// Silence of a body read for nobody: nginx's `lingering_timeout` default.
+const LINGER_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time a body is read for nobody: nginx's `lingering_time` default. Shorter than [`IDLE_TIMEOUT`], so that an HTTP/2
+/// connection is not idle meanwhile.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time a client may take nothing of its answer: nginx's `send_timeout` default.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);

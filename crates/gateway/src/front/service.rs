@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 
 use super::streams::{FrontBody, Streams};
+use super::upload::Upload;
 use super::{Connection, Front, upgrade};
 use crate::proxy::{Peer, ProxyBody, ProxyError};
 
@@ -31,25 +32,39 @@ impl Service {
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Result<Response<FrontBody>, Infallible> {
         let is_h1 = self.streams.is_none();
         let stream = self.streams.as_ref().map(|streams| streams.open());
-        let response = if request.uri().path() == HEALTH_PATH {
+        if upgrade::is_websocket(&request) {
+            let response = self.websocket(request).await;
+            return Ok(response.map(|body| FrontBody::new(body, stream, None)));
+        }
+        let is_asking = is_h1 && request.headers().contains_key(header::EXPECT);
+        let (parts, body) = request.into_parts();
+        let (body, upload) = Upload::share(body, &self.front.limits);
+        let request = Request::from_parts(parts, body);
+        let mut response = if request.uri().path() == HEALTH_PATH {
             self.health(request.method())
-        } else if upgrade::is_websocket(&request) {
-            self.websocket(request).await
         } else {
-            self.forward(request).await.unwrap_or_else(|error| refusal(error, is_h1))
+            self.forward(request).await.unwrap_or_else(|error| {
+                let response = refusal(error, is_h1);
+                let is_at_risk = !is_h1 && upload.as_ref().is_some_and(|upload| upload.may_fall_short());
+                if is_at_risk { bare(response) } else { response }
+            })
         };
-        Ok(response.map(|body| FrontBody::new(body, stream)))
+        if is_asking && upload.as_ref().is_some_and(|upload| !upload.is_begun()) {
+            // Whether the body still comes is the client's to choose: what follows could be it or another request.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(response.map(|body| FrontBody::new(body, stream, upload)))
     }
 
     pub(super) fn peer(&self) -> Peer {
         Peer { early: self.connection.is_early(), plain: self.connection.plain, ..Peer::new(self.connection.address) }
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Result<Response<ProxyBody>, ProxyError> {
+    async fn forward(&self, request: Request<ProxyBody>) -> Result<Response<ProxyBody>, ProxyError> {
         let is_http10 = request.version() == Version::HTTP_10;
         let is_head = request.method() == Method::HEAD;
         let proxy = &self.front.proxy;
-        let response = proxy.forward(request.map(incoming), self.peer()).await?;
+        let response = proxy.forward(request, self.peer()).await?;
         // Without a length the end of an HTTP/1.0 answer is the end of the connection, which looks the same
         // where it was cut (RFC 9112 section 8).
         let has_length = response.headers().contains_key(header::CONTENT_LENGTH)
@@ -88,11 +103,10 @@ pub(super) fn refusal(error: ProxyError, is_h1: bool) -> Response<ProxyBody> {
     response
 }
 
-/// Names the failure of a client's body.
-pub(super) fn incoming(body: Incoming) -> ProxyBody {
-    body.map_err(|error| {
-        tracing::debug!(%error, "client's body failed");
-        ProxyError::RequestBodyCut
-    })
-    .boxed_unsync()
+/// Makes a refusal all head, one frame.
+///
+/// curl ends the body at once when it hears of an error. Shorter than was told, that is for h2 an error of the stream
+/// (RFC 9113 section 8.1.1), and the RST_STREAM overtakes DATA that is still to be sent.
+fn bare(refusal: Response<ProxyBody>) -> Response<ProxyBody> {
+    refusal.map(|_| Empty::new().map_err(|never| match never {}).boxed_unsync())
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
+use super::upload::Upload;
 use crate::proxy::{ProxyBody, ProxyError};
 
 /// The open requests of one connection.
@@ -92,11 +93,32 @@ impl Stream {
 pub(super) struct FrontBody {
     inner: ProxyBody,
     stream: Option<Arc<Stream>>,
+    /// What the client may still be sending; unless it has ended.
+    upload: Option<Arc<Upload>>,
+    is_begun: bool,
 }
 
 impl FrontBody {
-    pub(super) fn new(inner: ProxyBody, stream: Option<Arc<Stream>>) -> Self {
-        Self { inner, stream }
+    pub(super) fn new(inner: ProxyBody, stream: Option<Arc<Stream>>, upload: Option<Arc<Upload>>) -> Self {
+        Self { inner, stream, upload, is_begun: false }
+    }
+
+    /// hyper asks for a body, or drops an empty one, behind the answer's head.
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.is_begun, true)
+            && let Some(upload) = &self.upload
+        {
+            upload.answering();
+        }
+    }
+}
+
+impl Drop for FrontBody {
+    fn drop(&mut self) {
+        self.begin();
+        if let Some(upload) = &self.upload {
+            upload.answered();
+        }
     }
 }
 
@@ -105,6 +127,7 @@ impl Body for FrontBody {
     type Error = ProxyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        self.begin();
         let frame = Pin::new(&mut self.inner).poll_frame(cx);
         if let Some(stream) = &self.stream {
             // hyper asks for the next frame once the client has given credit for the last one.

@@ -171,7 +171,8 @@ mod tests {
         for (reason, meaning) in REFUSAL_REASONS {
             tables += &format!("| `{reason}` | {meaning} |\n");
         }
-        tables += "\n## Errors of `ropeway_request_errors_total`\n\nThe header `ropeway-error` of the answer has the same names.\n\n";
+        tables += "\n## Errors of `ropeway_request_errors_total`\n\nThe header `ropeway-error` of the answer has the same names.\n\
+            Only where a head is no HTTP or too large (400, 414, 431) the HTTP library answers by itself, without it.\n\n";
         tables += "| error | status | may have run | meaning |\n|---|---|---|---|\n";
         for error in ProxyError::ALL {
             let (status, runs) = (error.status().as_u16(), if error.executed() { "yes" } else { "no" });

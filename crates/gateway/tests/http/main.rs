@@ -3,5 +3,6 @@
 mod door;
 mod front;
 mod hostile;
+mod linger;
 mod proxy;
 mod support;

@@ -1,4 +1,5 @@
-//! A small model of TCP with TLS and of QUIC: handshakes by their round trips, loss recovery, slow start, order within a stream.
+//! A small model of TCP with TLS and of QUIC: handshakes by their round trips, loss recovery, slow start, order within a stream. Of QUIC
+//! it has what noq does besides, which the lab shows in medians: how it paces, asks after a loss, and looks for longer packets.
 //!
 //! Both ends of a connection are a [`Connection`]. It has the bytes of its streams really, and everything else by its length: the
 //! flights of a handshake, headers, and what encryption adds. TCP has one stream; QUIC has as many as are written to, and what one
@@ -7,11 +8,15 @@
 
 mod connection;
 mod handshake;
+mod mtu;
+mod pacer;
 mod recovery;
 mod streams;
 
 pub(crate) use connection::Connection;
 pub(crate) use handshake::transport;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -35,7 +40,11 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     /// The newest packets that arrived at the sender.
     acks: Vec<u64>,
+    /// How long the newest of them waited for this.
+    ack_delay: Duration,
     chunks: Vec<Chunk>,
+    /// Bytes that say nothing.
+    padding: usize,
     /// SYN, or the answer to it.
     pub(crate) opens: bool,
     /// The sender is done with the connection.
@@ -63,7 +72,7 @@ impl Segment {
 
     /// Counts the bytes of the IP packet.
     pub(crate) fn ip_bytes(&self, transport: Transport, is_v6: bool) -> usize {
-        let data: usize = self.chunks.iter().map(|chunk| chunk.data.len()).sum();
+        let data = self.chunks.iter().map(|chunk| chunk.data.len()).sum::<usize>() + self.padding;
         let ip = if is_v6 { 40 } else { 20 };
         let is_handshake = self.chunks.iter().any(|chunk| chunk.stream == HANDSHAKE);
         ip + match transport {
@@ -87,6 +96,9 @@ impl Transport {
 
 /// The stream of a handshake, which no application uses.
 const HANDSHAKE: u64 = u64::MAX;
+
+/// The stream of packets whose length alone matters; it has no bytes.
+const PADDING: u64 = u64::MAX - 1;
 
 /// Header of TCP with its timestamps (RFC 9293, RFC 7323).
 const TCP_BYTES: usize = 32;

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Chunk, HANDSHAKE, Transport};
+use bytes::Bytes;
+
+use super::{Chunk, HANDSHAKE, PADDING, Segment, Transport, pacer::Pacer};
 use crate::Time;
 
 /// The packets under way and what they teach.
@@ -19,8 +21,7 @@ pub(super) struct Recovery {
     cut_at: u64,
     largest_acked: Option<u64>,
     rtt: Option<Rtt>,
-    /// When the next packet may go.
-    pace: Time,
+    pacer: Pacer,
     /// Timeouts in a row.
     timeouts: u32,
     /// When the newest of them was sent, or the last acknowledgement came.
@@ -31,6 +32,8 @@ pub(super) struct Recovery {
 struct Sent {
     at: Time,
     bytes: usize,
+    /// Bytes of these that say nothing.
+    padding: usize,
     chunks: Vec<Chunk>,
     opens: bool,
     is_copy: bool,
@@ -47,8 +50,8 @@ struct Rtt {
 pub(super) enum Expired {
     /// Open the connection again.
     Open,
-    /// Send these again, whatever the window says.
-    Probe(Vec<Chunk>),
+    /// Send these again, a packet each, whatever the window says.
+    Probe(Vec<Vec<Chunk>>),
 }
 
 impl Recovery {
@@ -63,7 +66,7 @@ impl Recovery {
             cut_at: 0,
             largest_acked: None,
             rtt: None,
-            pace: Time::ZERO,
+            pacer: Pacer::new(transport, now),
             timeouts: 0,
             armed_at: now,
         }
@@ -75,13 +78,14 @@ impl Recovery {
     }
 
     /// Says whether a full packet may be sent: within the window, and not all of it at once.
-    pub(super) fn has_room(&self, now: Time) -> bool {
-        self.in_flight < self.window && self.pace <= now
+    pub(super) fn has_room(&mut self, now: Time) -> bool {
+        let rtt = self.smoothed_rtt();
+        self.in_flight < self.window && self.pacer.has_room(self.window, rtt, now)
     }
 
     /// Returns when the pace lets the next packet go, where the window would.
     pub(super) fn paced_until(&self) -> Option<Time> {
-        (self.in_flight < self.window).then_some(self.pace)
+        (self.in_flight < self.window).then(|| self.pacer.full_at(self.window, self.smoothed_rtt()))
     }
 
     pub(super) fn smoothed_rtt(&self) -> Option<Duration> {
@@ -89,31 +93,53 @@ impl Recovery {
     }
 
     /// Takes in that a packet was sent; `is_copy` says that another that carries the same may still be under way.
-    pub(super) fn handle_sent(&mut self, number: u64, chunks: Vec<Chunk>, opens: bool, is_copy: bool, now: Time) {
-        let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
+    pub(super) fn handle_sent(&mut self, segment: &Segment, is_copy: bool, now: Time) {
+        let Segment { number, chunks, padding, opens, .. } = segment.clone();
+        let bytes = padding + chunks.iter().map(|chunk| chunk.data.len()).sum::<usize>();
         self.restart_after_idle(now);
-        self.pace_after(bytes, now);
+        self.pacer.handle_sent(bytes, self.window, self.smoothed_rtt());
         self.in_flight += bytes;
         self.copies += usize::from(is_copy);
         self.armed_at = now;
-        self.sent.insert(number, Sent { at: now, bytes, chunks, opens, is_copy });
+        self.sent.insert(number, Sent { at: now, bytes, padding, chunks, opens, is_copy });
     }
 
-    /// Takes in that these packets arrived; gives back what others carried that are lost.
-    pub(super) fn handle_acks(&mut self, acks: &[u64], now: Time) -> Vec<Chunk> {
+    /// Takes in that packets have become longer.
+    pub(super) const fn handle_segment_bytes(&mut self, bytes: usize) {
+        self.pacer.handle_segment_bytes(bytes);
+    }
+
+    /// Says whether a packet is neither acknowledged nor lost.
+    pub(super) fn awaits(&self, number: u64) -> bool {
+        self.sent.contains_key(&number)
+    }
+
+    /// Takes in that these packets arrived; gives back what others carried that are lost. The window grows where it, and not what there
+    /// is to send, has been the limit (RFC 9002 section 7.8).
+    pub(super) fn handle_acks(&mut self, acks: &[u64], delay: Duration, has_more: bool, now: Time) -> Vec<Chunk> {
+        let is_limit = match self.transport {
+            Transport::Quic => has_more,
+            // Linux, `tcp_is_cwnd_limited`: in slow start half of the window is enough.
+            Transport::Tcp => has_more || self.window < self.threshold.min(2 * self.in_flight),
+        };
         let mut newest = None;
         for number in acks {
             let Some(sent) = self.sent.remove(number) else { continue };
             self.in_flight -= sent.bytes;
-            self.grow(sent.bytes);
+            if is_limit {
+                self.grow(sent.bytes);
+            }
             newest = newest.max(Some((*number, sent.at)));
             if sent.is_copy || self.copies > 0 {
                 self.forget_copies(&sent);
             }
         }
         let Some((number, at)) = newest else { return Vec::new() };
-        self.largest_acked = self.largest_acked.max(Some(number));
-        self.sample(now.since(at));
+        // RFC 9002 section 5.1: only the largest gives a sample.
+        if self.largest_acked < Some(number) {
+            self.largest_acked = Some(number);
+            self.sample(now.since(at).saturating_sub(delay));
+        }
         if self.transport == Transport::Quic && self.timeouts >= PERSISTENT_TIMEOUTS {
             self.threshold = self.window * 7 / 10;
             self.window = WINDOW_SEGMENTS_MIN * self.transport.segment_bytes();
@@ -137,19 +163,22 @@ impl Recovery {
         }
         let is_first = self.timeouts == 1;
         match self.transport {
-            // RFC 9002 section 6.2.4: what is oldest goes again.
+            // RFC 9002 section 6.2.4: two packets. noq repeats the handshake in them, and else asks what has arrived.
             Transport::Quic => {
-                (Vec::new(), self.sent.first_entry().map(|entry| Expired::Probe(entry.get().chunks.clone())))
+                let holders = self.sent.values_mut().filter(|sent| is_of_handshake(&sent.chunks)).take(PROBES);
+                let mut packets: Vec<_> = holders.map(|sent| std::mem::take(&mut sent.chunks)).collect();
+                packets.resize(PROBES, vec![ping()]);
+                (Vec::new(), Some(Expired::Probe(packets)))
             }
             // RFC 8985 section 7: a loss probe at the tail, then RFC 6298 section 5: everything is taken for lost.
             Transport::Tcp if is_first => {
-                (Vec::new(), self.sent.last_entry().map(|entry| Expired::Probe(entry.get().chunks.clone())))
+                (Vec::new(), self.sent.last_entry().map(|entry| Expired::Probe(vec![entry.get().chunks.clone()])))
             }
             Transport::Tcp => {
                 let mut lost = self.forget_all().into_iter();
                 self.threshold = (self.window / 2).max(WINDOW_SEGMENTS_MIN * self.transport.segment_bytes());
                 self.window = self.transport.segment_bytes();
-                let first = lost.next().map(|chunk| Expired::Probe(vec![chunk]));
+                let first = lost.next().map(|chunk| Expired::Probe(vec![vec![chunk]]));
                 (lost.collect(), first)
             }
         }
@@ -177,19 +206,19 @@ impl Recovery {
                 Transport::Tcp if is_opening => self.timeouts.saturating_sub(SYN_LINEAR),
                 Transport::Quic | Transport::Tcp => self.timeouts,
             };
-            return INITIAL_TIMEOUT * 2_u32.pow(doublings.min(DOUBLINGS_MAX));
+            return backed_off(INITIAL_TIMEOUT, doublings, Duration::ZERO, self.transport);
         };
         match self.transport {
             Transport::Quic => {
                 let probe = rtt.smoothed + (rtt.variation * 4).max(GRANULARITY) + QUIC_ACK_DELAY;
-                probe * 2_u32.pow(self.timeouts.min(DOUBLINGS_MAX))
+                backed_off(probe, self.timeouts, rtt.smoothed, self.transport)
             }
             Transport::Tcp => {
                 let retransmission = rtt.smoothed + (rtt.variation * 4).max(TCP_TIMEOUT_MIN);
                 let alone = if self.sent.len() == 1 { TCP_TIMEOUT_MIN } else { GRANULARITY };
                 match self.timeouts {
                     0 => retransmission.min(rtt.smoothed * 2 + alone),
-                    more => retransmission * 2_u32.pow((more - 1).min(DOUBLINGS_MAX)),
+                    more => backed_off(retransmission, more - 1, rtt.smoothed, self.transport),
                 }
             }
         }
@@ -205,7 +234,9 @@ impl Recovery {
         let lost: Vec<u64> =
             overtaken.filter(|(number, sent)| is_lost(**number, sent)).map(|(number, _)| *number).collect();
         let Some(newest) = lost.last().copied() else { return Vec::new() };
-        if newest >= self.cut_at {
+        // A longer datagram that is lost tells of the path's limit, not of its load.
+        let is_load = lost.iter().any(|number| self.sent.get(number).is_some_and(|sent| sent.padding == 0));
+        if newest >= self.cut_at && is_load {
             self.cut_at = self.sent.last_key_value().map_or(newest, |(number, _)| *number) + 1;
             let least = WINDOW_SEGMENTS_MIN * self.transport.segment_bytes();
             self.window = (self.window * 7 / 10).max(least);
@@ -251,15 +282,6 @@ impl Recovery {
         }
     }
 
-    /// Spreads a window over its round trip (RFC 9002 section 7.7), but for the bytes of a first window.
-    fn pace_after(&mut self, bytes: usize, now: Time) {
-        let Some(rtt) = self.rtt else { return };
-        let share = bytes as f64 / self.window.max(1) as f64 / PACE_GAIN;
-        let burst = WINDOW_SEGMENTS * self.transport.segment_bytes();
-        let ahead = rtt.smoothed.mul_f64(burst as f64 / self.window.max(burst) as f64 / PACE_GAIN);
-        self.pace = self.pace.max(now - ahead) + rtt.smoothed.mul_f64(share);
-    }
-
     /// Slow start, then one segment a round trip (RFC 5681 section 3.1).
     fn grow(&mut self, bytes: usize) {
         let gain = if self.window < self.threshold {
@@ -282,11 +304,36 @@ impl Recovery {
     }
 }
 
+/// Returns a timeout after so many in a row: doubled each time, but QUIC's by no more than what noq allows.
+fn backed_off(base: Duration, times: u32, rtt: Duration, transport: Transport) -> Duration {
+    let doubled = |times: u32| base * 2_u32.pow(times.min(DOUBLINGS_MAX));
+    match transport {
+        Transport::Quic => {
+            let step = BACKOFF_STEP_MAX.max(rtt * 3 / 2);
+            (1..=times.min(DOUBLINGS_MAX)).fold(base, |timeout, times| doubled(times).min(timeout + step))
+        }
+        Transport::Tcp => doubled(times),
+    }
+}
+
+fn is_of_handshake(chunks: &[Chunk]) -> bool {
+    chunks.iter().any(|chunk| chunk.stream == HANDSHAKE)
+}
+
+/// Makes what asks for an acknowledgement and has nothing to say.
+pub(super) const fn ping() -> Chunk {
+    Chunk { stream: PADDING, offset: 0, data: Bytes::new() }
+}
+
+/// Packets that a timeout of QUIC sends. 2; RFC 9002 section 6.2.4, and noq.
+const PROBES: usize = 2;
+
+/// By how much a timeout of QUIC grows at most, where one and a half round trips are not more. 2 s; noq's default for connections that
+/// may be idle for long.
+const BACKOFF_STEP_MAX: Duration = Duration::from_secs(2);
+
 /// Segments of the first window; RFC 6928, RFC 9002 section 7.2.
 const WINDOW_SEGMENTS: usize = 10;
-
-/// By how much a window is spread over less than its round trip. 1.25; RFC 9002 section 7.7, N.
-const PACE_GAIN: f64 = 1.25;
 
 /// Segments of the smallest window; RFC 9002 section 7.2.
 const WINDOW_SEGMENTS_MIN: usize = 2;
@@ -313,8 +360,8 @@ const TCP_TIMEOUT_MIN: Duration = Duration::from_millis(200);
 /// The finest time that counts; RFC 9002 section 6.1.2.
 const GRANULARITY: Duration = Duration::from_millis(1);
 
-/// How long the other end may wait with an acknowledgement; RFC 9000 section 18.2.
-const QUIC_ACK_DELAY: Duration = Duration::from_millis(25);
+/// How long the other end may wait with an acknowledgement. 25 ms; RFC 9000 section 18.2, and noq's default.
+pub(super) const QUIC_ACK_DELAY: Duration = Duration::from_millis(25);
 
-/// Doublings of a timeout: 2^7 times the first is beyond every deadline here.
+/// Doublings of a timeout: 2^7 times the first is beyond every deadline here, or grows by its largest step.
 const DOUBLINGS_MAX: u32 = 7;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::{Chunk, HANDSHAKE};
+use super::{Chunk, HANDSHAKE, PADDING};
 
 /// What waits to be sent, by stream.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,13 @@ impl Outgoing {
 
     /// Puts back what a lost packet carried.
     pub(super) fn lose(&mut self, chunks: Vec<Chunk>) {
-        self.lost.extend(chunks);
+        self.lost.extend(chunks.into_iter().filter(|chunk| chunk.stream != PADDING));
+    }
+
+    /// Says whether anything of a stream waits.
+    pub(super) fn has(&self, stream: u64) -> bool {
+        let is_unsent = self.streams.get(&stream).is_some_and(|unsent| !unsent.pieces.is_empty());
+        is_unsent || self.lost.iter().any(|chunk| chunk.stream == stream)
     }
 
     pub(super) const fn unsent_bytes(&self) -> usize {

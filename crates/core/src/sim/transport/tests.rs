@@ -90,11 +90,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn handshakes_take_their_round_trips() {
-    // TLS over TCP two, WebSocket one more, QUIC one.
-    for (carrier, round_trips) in [(CarrierKind::Quic, 1), (CarrierKind::Tls, 2), (CarrierKind::Ws, 3)] {
+    // TLS over TCP two, WebSocket one more, QUIC one and the time for its keys. A server that has been there for a while need not wait
+    // with its second packet.
+    for (carrier, took_us) in [(CarrierKind::Quic, 100_600), (CarrierKind::Tls, 200_000), (CarrierKind::Ws, 300_000)] {
         let mut pair = Pair::new(carrier, 100, |_| {}, 1);
         pair.run(SECOND, 1);
-        assert_eq!(pair.opened_after, Some(Duration::from_millis(100 * round_trips)), "{carrier}");
+        assert_eq!(pair.opened_after, Some(Duration::from_micros(took_us)), "{carrier}");
         assert_eq!(pair.client.rtt(), Duration::from_millis(100), "{carrier}");
     }
 }
@@ -105,9 +106,9 @@ fn slow_start_doubles_what_a_round_trip_brings() {
     pair.client.write(0, Bytes::from_static(&[0; 100]));
     pair.run(5 * SECOND, 1_000);
     assert_eq!(pair.bytes(), 100_000);
-    // Two for the handshake, whose packets make the window twelve segments: 17 kB, then 34, then the rest, spread over its round trip.
+    // Two for the handshake and one for the request; a first window brings 14 kB, then come 28, 57 and what is left.
     let took = pair.finished();
-    assert!((500..600).contains(&took.as_millis()), "{took:?}");
+    assert!((600..700).contains(&took.as_millis()), "{took:?}");
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn what_one_stream_lost_holds_up_its_own_alone_over_quic() {
         pair.run(5 * SECOND, 1);
         pair.arrived.first().unwrap().0 - begun
     };
-    assert_eq!(arrivals(CarrierKind::Quic), Duration::from_millis(100));
+    assert_eq!(arrivals(CarrierKind::Quic).as_millis(), 100);
     assert!(arrivals(CarrierKind::Tls) > Duration::from_millis(200), "the second waits for the first");
 }
 
@@ -178,7 +179,8 @@ fn a_syn_is_sent_each_second_and_then_less_often() {
 
 #[test]
 fn a_timeout_doubles_while_nothing_comes_back() {
-    for carrier in [CarrierKind::Quic, CarrierKind::Tls] {
+    // QUIC asks with two packets each time, and from 2 s on doubles no more.
+    for (carrier, packets) in [(CarrierKind::Quic, 10..=16), (CarrierKind::Tls, 6..=8)] {
         let mut pair = Pair::new(carrier, 100, |_| {}, 1);
         pair.run(SECOND, 1);
         pair.up.set_outage(Some(Outage::Drop), pair.now);
@@ -186,7 +188,7 @@ fn a_timeout_doubles_while_nothing_comes_back() {
         let sent_before = pair.up.counts().offered;
         pair.run(11 * SECOND, 1);
         let sent = pair.up.counts().offered - sent_before;
-        assert!((6..=8).contains(&sent), "{carrier}: {sent} packets in ten seconds");
+        assert!(packets.contains(&sent), "{carrier}: {sent} packets in ten seconds");
         pair.up.set_outage(None, pair.now);
         pair.run(40 * SECOND, 1);
         assert_eq!(pair.bytes(), 13, "{carrier}");

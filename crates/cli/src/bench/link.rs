@@ -267,7 +267,9 @@ impl Peer<'_> {
                     self.session.with(|client, _| client.prove(&challenge, &sign));
                     continue;
                 }
-                ClientEvent::Draining { .. } | ClientEvent::Gap => continue,
+                ClientEvent::Doubted | ClientEvent::Draining { .. } | ClientEvent::Gap | ClientEvent::Trusted => {
+                    continue;
+                }
             };
             // Nobody listens to a link that is being dropped.
             let _ = self.teller.try_send(told);

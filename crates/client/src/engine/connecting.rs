@@ -81,6 +81,11 @@ impl Connecting {
         self.establish.as_ref().is_none_or(Establish::is_undecided)
     }
 
+    /// Says whether no connection is being greeted.
+    pub(super) const fn is_racing(&self) -> bool {
+        self.greeting.is_none()
+    }
+
     pub(super) fn greets(&self, session: u64, link: u64) -> bool {
         self.greeting.as_ref().is_some_and(|greeting| greeting.session == session && greeting.link == link)
     }

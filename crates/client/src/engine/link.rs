@@ -34,6 +34,8 @@ pub(super) struct Report {
 
 #[derive(Debug)]
 pub(super) enum What {
+    /// An answer is awaited and the link says nothing.
+    Doubted,
     Draining {
         close_after: Duration,
     },
@@ -44,6 +46,8 @@ pub(super) enum What {
         detail: String,
         retry_after: Duration,
     },
+    /// The link that was doubted speaks again.
+    Trusted,
     Welcome {
         resumed: bool,
         hosts: Vec<String>,
@@ -95,6 +99,7 @@ impl Link {
                     self.session.with(|client, _| client.prove(&challenge, &|message| key.sign(message)));
                     continue;
                 }
+                ClientEvent::Doubted => What::Doubted,
                 ClientEvent::Draining { close_after } => What::Draining { close_after },
                 ClientEvent::Gap => {
                     self.shared.feed(ropeway_core::session::Feed::gap);
@@ -109,6 +114,7 @@ impl Link {
                     continue;
                 }
                 ClientEvent::Refused { code, detail, retry_after } => What::Refused { code, detail, retry_after },
+                ClientEvent::Trusted => What::Trusted,
                 ClientEvent::Welcome { resumed, hosts, .. } => What::Welcome { resumed, hosts },
             };
             // A gateway that says these things faster than they are taken says them once too often.
@@ -141,7 +147,9 @@ impl LinkPeer for Link {
     }
 
     fn handle_timeout(&mut self, now: Time) -> Result<(), LinkError> {
-        (&self.session, self.number).handle_timeout(now)
+        (&self.session, self.number).handle_timeout(now)?;
+        self.pass_on();
+        Ok(())
     }
 
     fn poll_timeout(&mut self) -> Option<Time> {

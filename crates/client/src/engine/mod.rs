@@ -220,6 +220,7 @@ impl Engine {
         let Report { session, link, what } = report;
         let greets = self.connecting.as_ref().is_some_and(|connecting| connecting.greets(session, link));
         match what {
+            What::Doubted => self.handle_doubted(session, link),
             What::Draining { close_after } => self.handle_draining(session, close_after),
             What::Ended(ended) if greets => self.handle_greeting_broken(reason(&ended)),
             What::Ended(ended) => self.handle_ended(session, link, &ended),
@@ -227,6 +228,7 @@ impl Engine {
                 self.handle_greeting_refused(code, detail, retry_after);
             }
             What::Refused { code, detail, retry_after } => self.handle_dismissed(code, detail, retry_after),
+            What::Trusted => self.handle_trusted(session, link),
             What::Welcome { resumed, hosts } if greets => self.handle_welcome(session, resumed, &hosts),
             What::Welcome { .. } => {}
         }
@@ -244,6 +246,30 @@ impl Engine {
         self.shared.config.watcher.tell(Event::LinkUp { address, carrier, resumed });
         self.dismiss_replaced();
         self.publish();
+    }
+
+    /// Seeks another link beside one that says nothing although an answer is awaited.
+    fn handle_doubted(&mut self, session: u64, link: u64) {
+        if self.succession.for_request() == Some(session) && self.has_link(session, link) {
+            debug!("link is doubted");
+            self.reconnect.handle_doubted(self.shared.clock.now());
+        }
+    }
+
+    /// The link that was doubted speaks again: none is sought beside it, unless one is being greeted.
+    fn handle_trusted(&mut self, session: u64, link: u64) {
+        if self.succession.for_request() == Some(session) && self.has_link(session, link) {
+            debug!("link speaks again");
+            self.reconnect.handle_trusted();
+            if self.connecting.as_ref().is_some_and(Connecting::is_racing) {
+                self.stop_connecting();
+            }
+        }
+    }
+
+    fn has_link(&self, session: u64, link: u64) -> bool {
+        let open = self.members.get(&session).and_then(|member| member.link.as_ref());
+        open.is_some_and(|open| open.number == link)
     }
 
     fn handle_draining(&mut self, session: u64, close_after: Duration) {
@@ -327,6 +353,11 @@ impl Engine {
 
     /// Begins a link of a session on a connection; returns its number.
     fn begin_link(&mut self, number: u64, facts: HelloFacts, candidate: Candidate, dialed: Dialed) -> u64 {
+        if self.succession.for_request() == Some(number) {
+            // It was doubted; its driver ends by itself, as the session is no longer its own.
+            self.succession.handle_lost(number, false);
+            self.reconnect.handle_replaced(self.shared.clock.now());
+        }
         let member = self.members.get_mut(&number).expect("an heir is a member");
         let key = self.shared.config.device_key.clone();
         let binding = dialed.carrier.binding();

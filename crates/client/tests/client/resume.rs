@@ -2,7 +2,7 @@
 
 use ropeway::{CarrierKind, Error, Retry};
 
-use crate::support::{eventually, soon, world};
+use crate::support::{Authority, Relay, TestGateway, builder, eventually, soon, world};
 
 #[tokio::test]
 async fn an_answer_that_was_under_way_when_the_link_broke_comes_once_over_the_next() {
@@ -18,6 +18,28 @@ async fn an_answer_that_was_under_way_when_the_link_broke_comes_once_over_the_ne
         assert_eq!(soon(answer.text()).await.unwrap(), "held", "{carrier}");
         assert_eq!(gateway.executed().len(), 1, "{carrier}");
     }
+}
+
+#[tokio::test]
+async fn a_link_that_falls_silent_is_replaced_while_an_answer_is_awaited() {
+    let authority = Authority::new();
+    let gateway = TestGateway::start(&authority).await;
+    let relay = Relay::start(gateway.address()).await;
+    let client = builder(&authority, &[], CarrierKind::Tls)
+        .access_point_on(relay.address(), [CarrierKind::Tls])
+        .build()
+        .unwrap();
+    let held = tokio::spawn(client.post("https://api.test/hold").body("pay").send());
+    eventually("it is under way", || gateway.running() == 1).await;
+    relay.freeze();
+    // One that is sent into the silence, and one whose answer is lost in it.
+    let late = client.post("https://api.test/late").body("pay").send();
+    gateway.release();
+    assert_eq!(soon(soon(late).await.unwrap().text()).await.unwrap(), "hello /late");
+    assert_eq!(soon(soon(held).await.unwrap().unwrap().text()).await.unwrap(), "held");
+    assert_eq!(gateway.executed().len(), 2, "{:?}", gateway.executed());
+    let hellos = gateway.hellos();
+    assert_eq!((hellos.len(), hellos[1].unanswered.len()), (2, 2), "the session went on");
 }
 
 #[tokio::test]

@@ -102,9 +102,39 @@ impl Reconnect {
         self.connect = false;
     }
 
+    /// Takes in that the link says nothing although an answer is awaited: another is sought beside it, at once.
+    pub fn handle_doubted(&mut self, now: Time) {
+        if let Link::Up { since } = self.link {
+            self.link = Link::Doubted { since };
+            self.connect_soon(now);
+        }
+    }
+
+    /// Takes in that the link which was doubted speaks again.
+    pub fn handle_trusted(&mut self) {
+        if let Link::Doubted { since } = self.link {
+            self.link = Link::Up { since };
+            self.next = None;
+            self.connect = false;
+        }
+    }
+
+    /// Takes in that the link which was doubted is given up for another that is being greeted.
+    pub fn handle_replaced(&mut self, now: Time) {
+        if matches!(self.link, Link::Doubted { .. }) {
+            self.link = Link::Down;
+            self.next = Some(self.not_before.max(self.soonest(now)));
+        }
+    }
+
     /// Takes in that the link, or a race for one, was lost.
     pub fn handle_lost(&mut self, now: Time, reason: LostReason) {
-        if let Link::Up { since } = self.link
+        if reason == LostReason::RaceLost && matches!(self.link, Link::Doubted { .. }) {
+            // It may still speak; a lost race beside it is followed by the next.
+            self.next = Some(self.soonest(now).max(self.not_before));
+            return;
+        }
+        if let Link::Doubted { since } | Link::Up { since } = self.link
             && now.since(since) >= self.config.settled_after
         {
             self.window = Duration::ZERO;
@@ -133,9 +163,12 @@ impl Reconnect {
             }
             (Some(_), false) => {
                 self.waiting_since = None;
-                if self.link == Link::Down && self.next.is_some() {
-                    self.next = Some(self.after_wait(now));
-                }
+                self.next = match self.link {
+                    Link::Down => self.next.map(|_| self.after_wait(now)),
+                    // Nobody minds its silence any more.
+                    Link::Doubted { .. } => None,
+                    Link::Up { .. } => self.next,
+                };
             }
             (None, false) | (Some(_), true) => {}
         }
@@ -183,7 +216,7 @@ impl Reconnect {
 
     /// Brings the next connect forward to now, as far as the least gap and a retry-after allow.
     fn connect_soon(&mut self, now: Time) {
-        if self.link == Link::Down {
+        if !matches!(self.link, Link::Up { .. }) {
             let soon = self.not_before.max(self.soonest(now));
             self.next = Some(self.next.map_or(soon, |next| next.min(soon)));
             self.handle_timeout(now);
@@ -225,8 +258,14 @@ impl Default for ReconnectConfig {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
+    /// It says nothing although an answer is awaited.
+    Doubted {
+        since: Time,
+    },
     Down,
-    Up { since: Time },
+    Up {
+        since: Time,
+    },
 }
 
 /// The least gap between two connects, whatever the configuration says. 10 ms; RFC 8305 section 8 lets no two attempts

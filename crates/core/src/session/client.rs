@@ -8,6 +8,7 @@ use prost::Message as _;
 use super::{
     Inbox, LinkError, Machine, Mux, MuxConfig, PeerLimits, PushMessage, Received, Role,
     accept::{HELLO_CONTEXT, PROOF_CONTEXT, signed_input},
+    vigil::{Vigil, Watch},
 };
 use crate::{
     Time,
@@ -75,6 +76,8 @@ pub enum ClientEvent {
         /// Time until the gateway closes.
         close_after: Duration,
     },
+    /// An answer is awaited and the link says nothing, not even when asked: another is to be sought beside it.
+    Doubted,
     /// Messages may have been lost.
     Gap,
     /// A message for the app.
@@ -93,6 +96,8 @@ pub enum ClientEvent {
         /// When to come back; zero leaves it to the client.
         retry_after: Duration,
     },
+    /// The link that was doubted speaks again.
+    Trusted,
     /// The link is open.
     Welcome {
         /// The session goes on.
@@ -119,6 +124,9 @@ pub struct Client {
     link_credit: u32,
     ordered: bool,
     heartbeat: Heartbeat,
+    vigil: Vigil,
+    /// When HELLO was made.
+    greeted_at: Time,
     events: VecDeque<ClientEvent>,
 }
 
@@ -138,6 +146,8 @@ impl Client {
             link_credit: 0,
             ordered: true,
             heartbeat: Heartbeat::new(Duration::MAX, now),
+            vigil: Vigil::new(now),
+            greeted_at: now,
             events: VecDeque::new(),
         }
     }
@@ -148,6 +158,8 @@ impl Client {
         self.link_credit = self.mux.link_credit();
         self.ordered = facts.ordered;
         self.heartbeat = Heartbeat::new(facts.heartbeat, now);
+        self.vigil = Vigil::new(now);
+        self.greeted_at = now;
         self.phase = ClientPhase::Greeting;
         self.greeted = self.topics.clone();
         let hello = Hello {
@@ -250,6 +262,15 @@ impl Client {
         self.mux.send_control(Frame::control(kind, &Topics { topics: vec![topic.into()] }));
     }
 
+    fn awaits_answer(&self) -> bool {
+        self.mux.running() > 0
+    }
+
+    fn ping(&mut self) {
+        let flags = crate::wire::Flags::NONE;
+        self.mux.send_control(Frame { kind: Kind::Ping, flags, channel: 0, payload: Bytes::new() });
+    }
+
     fn acknowledge(&mut self) {
         if self.mux.is_attached()
             && let Some(push_sequence) = self.inbox.poll_acknowledge()
@@ -277,6 +298,7 @@ impl Client {
             self.heartbeat.set_interval(bounds.0, bounds.1);
         }
         self.heartbeat.handle_sent(now);
+        self.vigil.handle_rtt(now.since(self.greeted_at));
         self.events.push_back(ClientEvent::Welcome {
             resumed: welcome.resumed,
             hosts: welcome.hosts,
@@ -322,6 +344,9 @@ impl Client {
 impl Machine for Client {
     fn handle_frame(&mut self, frame: FrameRef<'_>, now: Time) -> Result<(), LinkError> {
         self.heartbeat.handle_received();
+        if self.vigil.handle_received(frame.kind == Kind::Pong, now) {
+            self.events.push_back(ClientEvent::Trusted);
+        }
         self.mux.check_backlog()?;
         match (frame.kind, self.phase) {
             (Kind::Refuse, ClientPhase::Greeting | ClientPhase::Open) => {
@@ -354,26 +379,34 @@ impl Machine for Client {
         match self.heartbeat.handle_timeout(now) {
             Due::Dead => return Err(LinkError::Silent),
             Due::Nothing => {}
-            Due::Ping => self.mux.send_control(Frame {
-                kind: Kind::Ping,
-                flags: crate::wire::Flags::NONE,
-                channel: 0,
-                payload: Bytes::new(),
-            }),
+            Due::Ping => self.ping(),
+        }
+        if self.awaits_answer() {
+            match self.vigil.handle_timeout(now) {
+                Watch::Ask => self.ping(),
+                Watch::Doubt => self.events.push_back(ClientEvent::Doubted),
+                Watch::Nothing => {}
+            }
         }
         Ok(())
     }
 
     fn poll_timeout(&self) -> Option<(Time, &'static str)> {
-        (self.phase == ClientPhase::Open).then(|| self.heartbeat.poll_timeout())
+        if self.phase != ClientPhase::Open {
+            return None;
+        }
+        let vigil = self.vigil.poll_timeout().filter(|_| self.awaits_answer());
+        let vigil = vigil.map(|at| (at, "an answer is late"));
+        [Some(self.heartbeat.poll_timeout()), vigil].into_iter().flatten().min()
     }
 
     fn poll_output(&mut self, now: Time) -> Option<Frame> {
-        let frame = self.greeting.pop_front().or_else(|| self.mux.poll_output(now));
-        if frame.is_some() {
-            self.heartbeat.handle_sent(now);
+        let frame = self.greeting.pop_front().or_else(|| self.mux.poll_output(now))?;
+        self.heartbeat.handle_sent(now);
+        if matches!(frame.kind, Kind::Body | Kind::Request | Kind::Trailers) {
+            self.vigil.handle_sent(frame.payload.len(), now);
         }
-        frame
+        Some(frame)
     }
 
     fn handle_detached(&mut self, _now: Time) {

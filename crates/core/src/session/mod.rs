@@ -18,6 +18,7 @@ mod replay;
 mod seen;
 mod server;
 mod succession;
+mod vigil;
 
 pub use accept::{Accept, Admitted, HELLO_CONTEXT, PROOF_CONTEXT, Refusal, device_id, signed_input};
 pub use client::{Client, ClientConfig, ClientEvent, ClientPhase, HelloFacts};

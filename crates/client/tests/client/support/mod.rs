@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub(crate) mod gateway;
+mod relay;
 pub(crate) mod service;
 
 use std::{
@@ -16,7 +17,7 @@ use ropeway_net::tls::CertSource;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use socket2::{Domain, Socket, Type};
 
-pub(crate) use self::gateway::TestGateway;
+pub(crate) use self::{gateway::TestGateway, relay::Relay};
 
 /// Seed of the device's key in every test.
 pub(crate) const DEVICE_SEED: [u8; 32] = [7; 32];

@@ -57,6 +57,11 @@ impl Connecting {
         }
     }
 
+    /// Says whether no connection is being greeted.
+    pub(super) const fn is_racing(&self) -> bool {
+        self.greeting.is_none()
+    }
+
     fn is_undecided(&self) -> bool {
         self.establish.as_ref().is_none_or(Establish::is_undecided)
     }
@@ -214,7 +219,7 @@ impl Device {
                 EstablishOutput::Greet { attempt, .. } => {
                     if let Some(flow) = connecting.dialed.remove(&attempt) {
                         connecting.greeting = Some((attempt, flow));
-                        self.begin_link(flow, now);
+                        self.begin_link(flow, network, now);
                     }
                 }
                 EstablishOutput::KeepSpare { attempt, candidate } => {
@@ -329,7 +334,7 @@ impl Device {
     }
 
     /// Drops the attempt that is under way, if there is one.
-    fn stop_connecting(&mut self, network: &mut Network, now: Time) {
+    pub(super) fn stop_connecting(&mut self, network: &mut Network, now: Time) {
         let Some(connecting) = self.connecting.take() else { return };
         let greeted = connecting.greeting.map(|(_, flow)| flow);
         for flow in connecting.attempts.into_values().chain(connecting.dialed.into_values()).chain(greeted) {

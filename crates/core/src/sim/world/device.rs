@@ -194,6 +194,10 @@ impl Device {
                 end.broken = Some(Broken::Link(lost_reason(&error)));
             }
         }
+        let links = self.members.iter().filter_map(|(session, member)| Some((*session, member.flow?)));
+        for (session, flow) in links.collect::<Vec<_>>() {
+            self.pass_on(session, flow, network, now);
+        }
         for exchange in &mut self.exchanges {
             let before = exchange.state.clone();
             exchange.handle_timeout(now);
@@ -250,7 +254,9 @@ impl Device {
                 ClientEvent::Challenge(challenge) => {
                     member.machine.prove(&challenge, &|message| self.key.sign(message).to_bytes());
                 }
+                ClientEvent::Doubted => self.with_reconnect(|reconnect| reconnect.handle_doubted(now)),
                 ClientEvent::Draining { .. } | ClientEvent::Gap | ClientEvent::Push { .. } => {}
+                ClientEvent::Trusted => self.handle_trusted(network, now),
                 ClientEvent::Refused { code, retry_after, .. } => {
                     self.handle_refused(flow, code, retry_after, network, now);
                 }
@@ -307,6 +313,14 @@ impl Device {
         }
     }
 
+    /// The link that was doubted speaks again: none is sought beside it, unless one is being greeted.
+    fn handle_trusted(&mut self, network: &mut Network, now: Time) {
+        self.with_reconnect(Reconnect::handle_trusted);
+        if self.connecting.as_ref().is_some_and(Connecting::is_racing) {
+            self.stop_connecting(network, now);
+        }
+    }
+
     /// Ends a session: nothing will resume it.
     fn settle(&mut self, session: u64, network: &mut Network, now: Time) {
         let Some(member) = self.members.get_mut(&session) else { return };
@@ -327,8 +341,13 @@ impl Device {
     }
 
     /// Begins a link of the next session on a connection.
-    pub(super) fn begin_link(&mut self, flow: Flow, now: Time) {
+    pub(super) fn begin_link(&mut self, flow: Flow, network: &mut Network, now: Time) {
         let heir = self.succession.heir();
+        if let Some(doubted) = self.members.get(&heir.number).and_then(|member| member.flow) {
+            self.drop_end(doubted, network, now);
+            self.succession.handle_lost(heir.number, false);
+            self.with_reconnect(|reconnect| reconnect.handle_replaced(now));
+        }
         if heir.fresh {
             let config = ClientConfig { app: "app".to_owned(), device: self.name.clone(), ..ClientConfig::default() };
             let member = Member { machine: Client::new(config, now), flow: None, is_leaving: false };

@@ -1,0 +1,193 @@
+//! Watches a link while an answer is awaited.
+
+use std::time::Duration;
+
+use crate::Time;
+
+/// Says when a link from which an awaited answer does not come is asked whether it lives, and when it is doubted.
+///
+/// The time it has follows the round trips it has shown and the bytes it was given. A link that is doubted is not given up: another
+/// is sought beside it, and whichever speaks first goes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vigil {
+    /// Smoothed round-trip time of the link.
+    srtt: Option<Duration>,
+    /// Since when nothing came that was to be expected.
+    quiet_since: Time,
+    /// Bytes given to the link in that time.
+    bytes: u64,
+    /// When it was asked, while nothing has come since.
+    asked: Option<Time>,
+    doubted: bool,
+    /// Questions answered since anything else came: a service that takes its time is not asked all the time.
+    answered: u32,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watch {
+    /// Ask the link whether it lives.
+    Ask,
+    /// Seek another beside it.
+    Doubt,
+    /// Nothing yet.
+    Nothing,
+}
+
+impl Vigil {
+    /// Makes the watch of a link that begins now.
+    pub(super) const fn new(now: Time) -> Self {
+        Self { srtt: None, quiet_since: now, bytes: 0, asked: None, doubted: false, answered: 0 }
+    }
+
+    /// Takes in a round-trip time of the link; smoothed by an eighth (RFC 6298 section 2).
+    pub(super) fn handle_rtt(&mut self, sample: Duration) {
+        self.srtt = Some(self.srtt.map_or(sample, |srtt| srtt * 7 / 8 + sample / 8));
+    }
+
+    /// Takes in that a request, or a part of one, was given to the link.
+    pub(super) fn handle_sent(&mut self, bytes: usize, now: Time) {
+        self.bytes += bytes as u64;
+        if self.asked.is_none() {
+            self.quiet_since = now;
+            self.answered = 0;
+        }
+    }
+
+    /// Takes in that something came, `pong` if it was only the answer to a question; says whether the link was doubted.
+    pub(super) fn handle_received(&mut self, pong: bool, now: Time) -> bool {
+        if let Some(asked) = self.asked.take()
+            && pong
+        {
+            self.handle_rtt(now.since(asked));
+        }
+        self.answered = if pong { self.answered.saturating_add(1) } else { 0 };
+        self.quiet_since = now;
+        self.bytes = 0;
+        std::mem::take(&mut self.doubted)
+    }
+
+    /// Says what is due while an answer is awaited.
+    pub(super) fn handle_timeout(&mut self, now: Time) -> Watch {
+        match self.asked {
+            None if self.ask_at() <= now => {
+                self.asked = Some(now);
+                Watch::Ask
+            }
+            Some(asked) if !self.doubted && asked + self.reply_within() <= now => {
+                self.doubted = true;
+                Watch::Doubt
+            }
+            None | Some(_) => Watch::Nothing,
+        }
+    }
+
+    /// Returns when something is due while an answer is awaited.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        match self.asked {
+            None => Some(self.ask_at()),
+            Some(asked) => (!self.doubted).then(|| asked + self.reply_within()),
+        }
+    }
+
+    fn ask_at(&self) -> Time {
+        let patience = self.round_trips(PATIENCE_RTTS, PATIENCE_MIN, PATIENCE_MAX);
+        let doublings = self.answered.min(ANSWERED_DOUBLINGS_MAX);
+        self.quiet_since + patience.saturating_mul(1 << doublings) + self.transfer()
+    }
+
+    fn reply_within(&self) -> Duration {
+        self.round_trips(REPLY_RTTS, REPLY_MIN, REPLY_MAX)
+    }
+
+    fn round_trips(&self, count: u32, min: Duration, max: Duration) -> Duration {
+        self.srtt.map_or(min, |srtt| srtt.saturating_mul(count)).clamp(min, max)
+    }
+
+    /// Returns how long what the link was given may take to get across.
+    fn transfer(&self) -> Duration {
+        let srtt = self.srtt.unwrap_or(Duration::MAX);
+        let known = RATES.iter().find(|(rtt_below, _)| srtt < *rtt_below);
+        Duration::from_millis(self.bytes.saturating_mul(1_000) / known.map_or(RATE_MIN, |(_, rate)| *rate))
+    }
+}
+
+/// Round trips after which an awaited answer is late. 4 round trips: one, and two losses that the transport makes good.
+const PATIENCE_RTTS: u32 = 4;
+
+/// The least time before a link is asked. 1 s; RFC 6298 section 2.4, the least time-out of a retransmission.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
+
+/// The most. 8 s; Mars `longlink.cc`, reply to a noop.
+const PATIENCE_MAX: Duration = Duration::from_secs(8);
+
+/// Round trips the reply to a question may take. 3 round trips: one, and a loss that the transport makes good.
+const REPLY_RTTS: u32 = 3;
+
+/// The least time for the reply. 500 ms; DESIGN section 5, the gap between two attempts while a request waits.
+const REPLY_MIN: Duration = Duration::from_millis(500);
+
+/// The most. 8 s, as above.
+const REPLY_MAX: Duration = Duration::from_secs(8);
+
+/// Bytes a second that a network with a round trip below this is taken to carry. The bounds of DESIGN section 5 between the five
+/// grades of a network, each with the throughput of one grade less: 550, 150 and 50 kbit/s.
+const RATES: [(Duration, u64); 3] =
+    [(Duration::from_millis(100), 68_750), (Duration::from_millis(272), 18_750), (Duration::from_millis(1_420), 6_250)];
+
+/// Bytes a second that every network is taken to carry. 2 KiB; our choice, the 2G profile of the scenarios (18 kbit/s).
+const RATE_MIN: u64 = 2_048;
+
+/// Doublings of the time between questions that were answered. 5: from 1 s to 32 s, about a heartbeat on QUIC.
+const ANSWERED_DOUBLINGS_MAX: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_origin(Duration::from_millis(ms))
+    }
+
+    fn asked() -> Vigil {
+        let mut vigil = Vigil::new(at(0));
+        vigil.handle_rtt(Duration::from_millis(60));
+        vigil.handle_sent(6_875, at(1_000));
+        assert_eq!(vigil.handle_timeout(at(2_099)), Watch::Nothing);
+        assert_eq!(vigil.poll_timeout(), Some(at(2_100)), "a second, and the time of the bytes");
+        assert_eq!(vigil.handle_timeout(at(2_100)), Watch::Ask);
+        vigil
+    }
+
+    #[test]
+    fn a_link_that_says_nothing_is_asked_and_then_doubted_once() {
+        let mut vigil = asked();
+        assert_eq!(vigil.handle_timeout(at(2_599)), Watch::Nothing);
+        assert_eq!(vigil.handle_timeout(at(2_600)), Watch::Doubt);
+        assert_eq!(vigil.handle_timeout(at(9_000)), Watch::Nothing);
+        assert_eq!(vigil.poll_timeout(), None);
+        assert!(vigil.handle_received(false, at(9_100)), "it was doubted");
+        assert!(!vigil.handle_received(false, at(9_200)));
+    }
+
+    #[test]
+    fn a_service_that_takes_its_time_is_asked_less_and_less_often() {
+        let mut vigil = asked();
+        let mut now = 2_100;
+        for gap in [2_000, 4_000, 8_000, 16_000, 32_000, 32_000] {
+            now += 60;
+            assert!(!vigil.handle_received(true, at(now)));
+            now += gap;
+            assert_eq!(vigil.handle_timeout(at(now - 1)), Watch::Nothing, "{now}");
+            assert_eq!(vigil.handle_timeout(at(now)), Watch::Ask, "{now}");
+        }
+    }
+
+    #[test]
+    fn a_slow_network_and_a_large_body_have_their_time() {
+        let mut vigil = Vigil::new(at(0));
+        vigil.handle_rtt(Duration::from_millis(1_500));
+        vigil.handle_sent(10_240, at(0));
+        assert_eq!(vigil.poll_timeout(), Some(at(11_000)), "four round trips and five seconds for the bytes");
+    }
+}

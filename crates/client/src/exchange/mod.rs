@@ -209,7 +209,8 @@ impl Run {
                 self.waited = true;
                 self.handle.connect();
             }
-            let until = began.max(alive_at) + shared.config.link_wait;
+            // What says why there is no link comes before the end of the request's own time.
+            let until = (began.max(alive_at) + shared.config.link_wait).min(self.began + self.within());
             // The sender lives as long as `shared`.
             if timeout_at(shared.clock.instant(until), views.changed()).await.is_err() {
                 let waited = shared.clock.now().since(began).as_millis();

@@ -12,7 +12,7 @@ LOCKED := $(if $(CI),--locked)
 export ROPEWAY_LAB_REQUIRED ?= $(if $(CI),1,0)
 
 .NOTPARALLEL:
-.PHONY: check fmt clippy packages deps peers test fuzz doc tidy
+.PHONY: check fmt clippy packages deps peers test sim fuzz doc tidy
 .DEFAULT_GOAL := check
 
 check: fmt clippy test fuzz doc tidy
@@ -41,6 +41,10 @@ test: deps peers
 	cargo test $(LOCKED) --workspace --all-features --exclude ropeway-tidy
 	$(ROPEWAY_TEST_PYTHON) -m pytest -p no:cacheprovider tests/protocol
 	$(LAB_PEERS)/python/bin/python -m pytest -p no:cacheprovider lab/peers/tests
+
+# Every scenario simulated more often than the tests do, and what came of each.
+sim:
+	SIM_SEEDS=1000 cargo test $(LOCKED) --release --package ropeway-core --features sim --test simulation -- --nocapture
 
 # Each target for so many seconds; another seed each time, which is printed.
 FUZZ_SECONDS := 10

@@ -144,7 +144,7 @@ const DETAILS: &str = "\
 
 Times in seconds, bytes on the access links both ways over all seeds. How it was measured: [README.md](README.md).
 
-| scenario | work | peer | seeds | requests | success | p50 | p95 | p99 | p95 interval | after outage | bytes | POSTs twice | void |
+| scenario | work | peer | seeds | requests | success | p50 | p95 | p95 interval | p99 | after outage | bytes | POSTs twice | void |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
@@ -155,5 +155,25 @@ mod tests {
     #[test]
     fn times_have_three_digits_that_count() {
         assert_eq!([80.4, 1234.0, 30_000.0].map(seconds), ["0.080", "1.23", "30.0"]);
+    }
+
+    #[test]
+    fn every_figure_stands_under_its_name() {
+        let record = serde_json::json!({
+            "scenario": "a", "variant": null, "work": "get-2k", "peer": "b", "seeds": 3, "requests": 12, "success_share": 0.5,
+            "p50_ms": 1_000, "p95_ms": 2_000, "p99_ms": 3_000, "p95_low_ms": 1_500, "p95_high_ms": 2_500,
+            "after_outage_ms": 4_000, "bytes": 7, "posts_twice": 1, "void": false,
+        });
+        let records = vec![serde_json::from_value(record).expect("a record")];
+        let text = details(&Results { records, ..Results::default() });
+        let cells =
+            |line: &str| line.split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_owned()).collect::<Vec<_>>();
+        let table: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).map(cells).collect();
+        let named: Vec<_> = table[0].iter().zip(&table[1]).map(|(name, figure)| format!("{name} {figure}")).collect();
+        for expected in
+            ["p50 1.00", "p95 2.00", "p95 interval 1.50 to 2.50", "p99 3.00", "after outage 4.00", "bytes 7"]
+        {
+            assert!(named.iter().any(|named| named == expected), "{expected}: {named:?}");
+        }
     }
 }

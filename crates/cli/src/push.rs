@@ -30,7 +30,7 @@ async fn push(admin: &Admin, args: &PushArgs, output: Output) -> Result<(), Comm
     output.result(answer["id"].as_str().unwrap_or_default(), &answer)?;
     output.note(&match answer["sessions"].as_u64() {
         None => "sent before; not sent again".to_owned(),
-        Some(0) => "nobody it is for has a session here, so this gateway delivers it to nobody".to_owned(),
+        Some(0) => "nobody it is for is connected here; only a session that is resumed gets it".to_owned(),
         Some(sessions) => format!("queued for {sessions} session(s); --status ID says how far it got"),
     });
     Ok(())

@@ -75,7 +75,8 @@ struct Pushed {
     id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<bool>,
-    /// Sessions of this gateway that the message is for, when it was taken.
+    /// Sessions of this gateway that the message is for and that have a link, when it was taken. One without may get it if it is
+    /// resumed in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     sessions: Option<usize>,
     status: String,
@@ -159,7 +160,8 @@ async fn push<B: Bus>(
     if let Some(seconds) = push.ttl_s {
         message.ttl = message.ttl.min(std::time::Duration::from_secs(seconds));
     }
-    let sessions = shared.registry.sessions(&message.target).len();
+    let sessions = shared.registry.sessions(&message.target);
+    let sessions = sessions.iter().filter(|entry| entry.session().peek(|server| server.is_attached())).count();
     let accepted = shared.bus.publish(message).await.map_err(|error| match error {
         PublishError::TooLarge { .. } => {
             Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", error.to_string())

@@ -28,9 +28,11 @@ fn a_push_for_nobody_says_so() {
     let place = Place::new();
     let _up = place.up(&[]);
     let done = place.run(&["push", "--to", "user:nobody", "hello"]);
-    assert!(done.stderr.contains("nobody it is for has a session here"), "{}", done.stderr);
+    assert!(done.stderr.contains("nobody it is for is connected here"), "{}", done.stderr);
     let answer = place.run(&["--json", "push", "--to", "user:nobody", "hello"]).object();
     assert_eq!((&answer["sessions"], &answer["status"]), (&json!(0), &json!("queued")));
+    // What has ended leaves a session behind that nobody may resume.
+    place.run(&["request", "https://demo.test/"]).good();
     let _listener = listen(&place, &[]);
     let answer = place.run(&["--json", "push", "--to", "user:dev", "hello"]).object();
     assert_eq!(answer["sessions"], 1);

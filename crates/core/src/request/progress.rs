@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::Budget;
-use crate::{Time, session::Closed};
+use crate::{Time, session::Closed, wire::message::ResetCode};
 
 /// What of a request decides whether it may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,10 @@ impl Progress {
             Closed::NeverSeen => Verdict::Fail(Failure::NotExecuted),
             Closed::Unknown if again && self.facts.idempotent && budget.pay() => Verdict::Resend,
             Closed::Unknown => Verdict::Fail(Failure::OutcomeUnknown),
+            // It ran, and its answer is no longer kept for the link that took over.
+            Closed::Reset { code: ResetCode::Unreplayable, .. } if again && self.facts.idempotent && budget.pay() => {
+                Verdict::Resend
+            }
             Closed::Reset { .. } => Verdict::Fail(Failure::Reset),
         }
     }
@@ -93,7 +97,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::wire::message::ResetCode;
 
     const POST: RequestFacts = RequestFacts { idempotent: false, replayable: true };
     const GET: RequestFacts = RequestFacts { idempotent: true, replayable: true };
@@ -159,6 +162,15 @@ mod tests {
         let mut budget = Budget::new();
         let reset = Closed::Reset { code: ResetCode::UpstreamCut, detail: String::new() };
         let verdict = sent(GET, &mut budget).handle_closed(&reset, &mut budget, Time::ZERO);
+        assert_eq!(verdict, Verdict::Fail(Failure::Reset));
+    }
+
+    #[test]
+    fn an_answer_that_is_no_longer_kept_is_asked_for_again_where_it_may_be() {
+        let mut budget = Budget::new();
+        let lost = Closed::Reset { code: ResetCode::Unreplayable, detail: String::new() };
+        assert_eq!(sent(GET, &mut budget).handle_closed(&lost, &mut budget, Time::ZERO), Verdict::Resend);
+        let verdict = sent(POST, &mut budget).handle_closed(&lost, &mut budget, Time::ZERO);
         assert_eq!(verdict, Verdict::Fail(Failure::Reset));
     }
 

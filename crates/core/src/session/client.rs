@@ -384,7 +384,12 @@ impl Machine for Client {
         if self.awaits_answer() {
             match self.vigil.handle_timeout(now) {
                 Watch::Ask => self.ping(),
-                Watch::Doubt => self.events.push_back(ClientEvent::Doubted),
+                Watch::Doubt if self.mux.can_move() => {
+                    self.vigil.handle_doubted();
+                    self.events.push_back(ClientEvent::Doubted);
+                }
+                // What is under way would be cut where the link may only stall.
+                Watch::Doubt => self.vigil.handle_put_off(now),
                 Watch::Nothing => {}
             }
         }

@@ -228,6 +228,13 @@ impl Mux {
         self.channels.len() - self.finished.len()
     }
 
+    /// Says whether another link could take over every exchange that is not finished: of no answer has anything come that the other
+    /// end may no longer keep the rest of, and of every request all is kept here (client only).
+    #[must_use]
+    pub fn can_move(&self) -> bool {
+        self.channels.values().all(|exchange| !exchange.receiving.head && exchange.sending.can_rewind(0))
+    }
+
     /// Returns the highest request number that arrived, zero before the first (gateway only).
     #[must_use]
     pub const fn highest_seen(&self) -> u64 {

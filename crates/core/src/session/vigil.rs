@@ -67,6 +67,19 @@ impl Vigil {
         std::mem::take(&mut self.doubted)
     }
 
+    /// Takes in that another link is sought.
+    pub(super) const fn handle_doubted(&mut self) {
+        self.doubted = true;
+    }
+
+    /// Takes in that the link is left alone although it says nothing: it is asked again, less and less often.
+    pub(super) const fn handle_put_off(&mut self, now: Time) {
+        self.asked = None;
+        self.quiet_since = now;
+        self.bytes = 0;
+        self.answered = self.answered.saturating_add(1);
+    }
+
     /// Says what is due while an answer is awaited.
     pub(super) fn handle_timeout(&mut self, now: Time) -> Watch {
         match self.asked {
@@ -74,10 +87,7 @@ impl Vigil {
                 self.asked = Some(now);
                 Watch::Ask
             }
-            Some(asked) if !self.doubted && asked + self.reply_within() <= now => {
-                self.doubted = true;
-                Watch::Doubt
-            }
+            Some(asked) if !self.doubted && asked + self.reply_within() <= now => Watch::Doubt,
             None | Some(_) => Watch::Nothing,
         }
     }
@@ -164,10 +174,20 @@ mod tests {
         let mut vigil = asked();
         assert_eq!(vigil.handle_timeout(at(2_599)), Watch::Nothing);
         assert_eq!(vigil.handle_timeout(at(2_600)), Watch::Doubt);
+        vigil.handle_doubted();
         assert_eq!(vigil.handle_timeout(at(9_000)), Watch::Nothing);
         assert_eq!(vigil.poll_timeout(), None);
         assert!(vigil.handle_received(false, at(9_100)), "it was doubted");
         assert!(!vigil.handle_received(false, at(9_200)));
+    }
+
+    #[test]
+    fn a_link_that_is_left_alone_is_asked_again() {
+        let mut vigil = asked();
+        assert_eq!(vigil.handle_timeout(at(2_600)), Watch::Doubt);
+        vigil.handle_put_off(at(2_600));
+        assert_eq!(vigil.poll_timeout(), Some(at(4_600)));
+        assert!(!vigil.handle_received(false, at(3_000)), "nobody was told of a doubt");
     }
 
     #[test]

@@ -113,6 +113,15 @@ fn a_post_begun_before_an_outage_is_executed_once() {
 }
 
 #[test]
+fn a_stall_does_not_cut_an_answer_that_is_under_way() {
+    let stalled = simple("work.starts_s = [1]\nevent = [{ at_s = 1.6, for_s = 6, outage = \"hold\" }]");
+    for seed in 1..=10 {
+        let report = run(&stalled, Work::Get200k, seed).unwrap();
+        assert!(report.requests.iter().all(|request| request.error.is_none()), "seed {seed}: {report:?}");
+    }
+}
+
+#[test]
 fn a_link_outlives_a_new_mapping_over_quic() {
     let moved = simple("work.starts_s = [1, 3]\nevent = [{ at_s = 2, nat = \"rebind\" }]");
     // The server makes sure that the client is where it seems to be before it sends more than a little.

@@ -113,7 +113,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// When the machine lacks something, as many labs run as may, a recorded trace is missing, or the system refuses.
+    /// When the machine lacks something, four labs are running, a recorded trace is missing, or the system refuses.
     pub fn start(scenario: &Scenario, options: &LabOptions) -> Result<Self, LabError> {
         Self::check()?;
         let mut traces = read_traces(scenario, options.seed, &options.traces)?;

@@ -21,7 +21,7 @@ pub(crate) struct CompareArgs {
     /// Begin no run after this time, such as 40m; the next comparison goes on there
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) budget: Option<Duration>,
-    /// Labs side by side, 1 to 8
+    /// Labs side by side, 1 to 4
     #[arg(long, value_name = "NUMBER", default_value = "2", value_parser = jobs)]
     pub(crate) jobs: NonZeroUsize,
     /// Folder of the results; cells that it has from other comparisons stay
@@ -93,7 +93,7 @@ fn jobs(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 /// As many labs as one machine can hold side by side.
-const JOBS_MAX: usize = 8;
+const JOBS_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -120,6 +120,6 @@ mod tests {
     #[test]
     fn times_and_jobs_out_of_range_are_refused() {
         assert!(["40", "m", "", "4x", "é"].into_iter().all(|text| time(text).is_err()));
-        assert!(["0", "9", "two"].into_iter().all(|text| jobs(text).is_err()));
+        assert!(["0", "5", "two"].into_iter().all(|text| jobs(text).is_err()));
     }
 }

@@ -1,4 +1,4 @@
-//! Which of the eight labs this one is, and the left-overs of those that were killed.
+//! Which of the four labs this one is, and the left-overs of those that were killed.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -129,9 +129,8 @@ fn open(path: &Path) -> Result<File, TopologyError> {
     opened.map_err(TopologyError::folder(path))
 }
 
-/// Labs that can run side by side on one machine. 8; our choice: two cores carry as many, most of which wait, within the bound on
-/// lateness.
-pub(crate) const LABS_MAX: u8 = 8;
+/// Labs that can run side by side on one machine.
+pub(crate) const LABS_MAX: u8 = 4;
 
 /// Where labs keep their files.
 const FOLDER: &str = "/run/ropeway-lab";

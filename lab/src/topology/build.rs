@@ -47,6 +47,24 @@ pub(crate) struct Pipes {
     pub(crate) sites: Vec<(Pipe, Duration)>,
 }
 
+/// Writes the file by which programs in a namespace find the name server.
+fn write_resolver(folder: &Path) -> io::Result<()> {
+    let mut tries = RESOLVER_TRIES;
+    loop {
+        tries -= 1;
+        let written = fs::create_dir_all(folder)
+            .and_then(|()| fs::write(folder.join("resolv.conf"), format!("nameserver {NAME_SERVER}\n")));
+        match written {
+            // A lab that ends removes the folder above when nothing is left in it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && tries > 0 => {}
+            written => return written,
+        }
+    }
+}
+
+/// How often a resolver's folder is made anew where labs that end remove the one above it. 8; our choice: as many may end at once.
+const RESOLVER_TRIES: u32 = 8;
+
 impl Topology {
     /// Makes the namespaces of a lab.
     pub(crate) fn build(slot: Slot, plan: Plan) -> Result<(Self, Pipes), TopologyError> {
@@ -145,9 +163,7 @@ impl Topology {
             let name = self.namespace(place);
             line(&mut commands, format_args!("netns add {name}"));
             let folder = Path::new(RESOLVER_FOLDER).join(&name);
-            let file = folder.join("resolv.conf");
-            fs::create_dir_all(&folder).map_err(TopologyError::folder(&folder))?;
-            fs::write(&file, format!("nameserver {NAME_SERVER}\n")).map_err(TopologyError::folder(&file))?;
+            write_resolver(&folder).map_err(TopologyError::folder(&folder))?;
         }
         Tool::Ip.run(None, &["-batch", "-"], &commands)?;
         for place in Place::ALL {

@@ -44,7 +44,7 @@ test: deps peers
 
 # Every scenario simulated more often than the tests do, and what came of each.
 sim:
-	SIM_SEEDS=1000 cargo test $(LOCKED) --release --package ropeway-core --features sim --test simulation -- --nocapture
+	SIM_SEEDS=1000 cargo test $(LOCKED) --release --package ropeway-core --features sim --test scenarios simulation -- --nocapture
 
 # Each target for so many seconds; another seed each time, which is printed.
 FUZZ_SECONDS := 10

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use http::{HeaderName, HeaderValue, Method, header};
 use ropeway::CarrierKind;
 use ropeway_cluster::{CollapseKey, ContentType, DeviceId, MessageId, Target, Topic, UserId};
+use ropeway_core::wire::fields::is_forbidden;
 use ropeway_gateway::config::{self, RouteConfig, Upstream};
 
 use crate::bench::BenchArgs;
@@ -233,11 +234,11 @@ fn header_line(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write NAME: VALUE")?;
     let name = name.trim().parse::<HeaderName>().map_err(|error| error.to_string())?;
     let value = value.trim().parse::<HeaderValue>().map_err(|error| error.to_string())?;
-    if UNSENDABLE_HEADERS.contains(&name) {
-        return Err("it belongs to a connection, and the client writes it where it is needed; leave it out".to_owned());
-    }
     if name == header::HOST {
         return Err("the host is that of the URL; write it there".to_owned());
+    }
+    if name == header::CONTENT_LENGTH || is_forbidden(&name, &value) {
+        return Err("it belongs to a connection, and the client writes it where it is needed; leave it out".to_owned());
     }
     Ok((name, value))
 }
@@ -260,10 +261,6 @@ fn word(text: &str) -> Result<String, String> {
     }
     Err("write a name without spaces".to_owned())
 }
-
-/// What says how one connection carries a request (RFC 9110 section 7.6.1), which the client alone knows.
-const UNSENDABLE_HEADERS: [HeaderName; 5] =
-    [header::CONNECTION, header::CONTENT_LENGTH, header::TE, header::TRANSFER_ENCODING, header::UPGRADE];
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Method, Request, Response, Uri, header, uri::Authority};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::Authority};
 use http_body::Body as _;
 use hyper_util::client::legacy::connect::CaptureConnection;
 use ropeway_core::{
@@ -100,19 +100,7 @@ impl Run {
         if parts.method == Method::CONNECT {
             return Err(Error::Invalid("method CONNECT has no meaning here".into()));
         }
-        let authority = parts.uri.authority().map_or("", Authority::as_str);
-        if parts
-            .headers
-            .get(header::HOST)
-            .is_some_and(|host| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()))
-        {
-            return Err(Error::Invalid(format!("the header `host` is another than {authority} of the URL")));
-        }
-        if parts.headers.contains_key(header::UPGRADE) {
-            return Err(Error::Invalid(
-                "an upgrade needs a connection of its own, which a request here has not".into(),
-            ));
-        }
+        check_headers(&parts.uri, &parts.headers)?;
         let length = body.size_hint().exact();
         let may_have_none =
             [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::DELETE].contains(&parts.method);
@@ -345,6 +333,19 @@ fn target(uri: &Uri) -> Result<(String, u16), Error> {
         return Err(invalid("the host is missing"));
     }
     Ok((authority.host().to_ascii_lowercase(), authority.port_u16().unwrap_or(port)))
+}
+
+/// Refuses what would be lost on the way or mean something else there.
+fn check_headers(uri: &Uri, headers: &HeaderMap) -> Result<(), Error> {
+    let authority = uri.authority().map_or("", Authority::as_str);
+    let is_same = |host: &HeaderValue| host.as_bytes().eq_ignore_ascii_case(authority.as_bytes());
+    if !headers.get(header::HOST).is_none_or(is_same) {
+        return Err(Error::Invalid(format!("the header `host` is another than {authority} of the URL")));
+    }
+    if headers.contains_key(header::UPGRADE) {
+        return Err(Error::Invalid("an upgrade needs a connection of its own, which a request here has not".into()));
+    }
+    Ok(())
 }
 
 fn not_executed(reason: &str) -> Error {

@@ -29,6 +29,7 @@ mod table;
 
 pub use decoder::Decoder;
 pub use encoder::Encoder;
+pub use entry::is_forbidden;
 
 /// In which order the peer decodes the blocks of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

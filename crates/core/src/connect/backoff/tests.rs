@@ -259,13 +259,7 @@ fn what_a_waiting_request_tried_in_vain_does_not_lengthen_the_wait_after_it() {
 
 #[test]
 fn beside_a_doubted_link_another_is_sought_until_it_speaks_again() {
-    let mut reconnect = Reconnect::new(ReconnectConfig::default(), 1, at(0));
-    reconnect.poll_output();
-    reconnect.handle_connected(at(100));
-    reconnect.handle_waiting(true, at(5_000));
-    assert_eq!(reconnect.poll_output(), None, "a request waits for its answer, not for a link");
-    reconnect.handle_doubted(at(6_000));
-    assert_eq!(reconnect.poll_output(), Some(ReconnectOutput::Connect));
+    let mut reconnect = doubted();
     reconnect.handle_lost(at(6_100), LostReason::RaceLost);
     assert_eq!(reconnect.poll_timeout(), Some(at(6_500)), "the next race follows at the least gap");
     reconnect.handle_timeout(at(6_500));
@@ -278,12 +272,19 @@ fn beside_a_doubted_link_another_is_sought_until_it_speaks_again() {
 
 #[test]
 fn a_doubted_link_that_nobody_waits_for_is_let_be() {
+    let mut reconnect = doubted();
+    reconnect.handle_waiting(false, at(6_200));
+    assert_eq!((reconnect.poll_output(), reconnect.poll_timeout()), (None, None));
+}
+
+/// A request waits for its answer since 5 s, on a link that is doubted at 6 s.
+fn doubted() -> Reconnect {
     let mut reconnect = Reconnect::new(ReconnectConfig::default(), 1, at(0));
     reconnect.poll_output();
     reconnect.handle_connected(at(100));
     reconnect.handle_waiting(true, at(5_000));
+    assert_eq!(reconnect.poll_output(), None, "a request waits for its answer, not for a link");
     reconnect.handle_doubted(at(6_000));
-    reconnect.poll_output();
-    reconnect.handle_waiting(false, at(6_200));
-    assert_eq!((reconnect.poll_output(), reconnect.poll_timeout()), (None, None));
+    assert_eq!(reconnect.poll_output(), Some(ReconnectOutput::Connect));
+    reconnect
 }

@@ -125,7 +125,8 @@ impl Entry {
 
 /// Says whether a header speaks about one connection and so has no place in a message on a link (RFC 9113 sections
 /// 8.2.2 and 8.3.1). `host` is among them: `:authority` takes its place.
-pub(super) fn is_forbidden(name: &HeaderName, value: &HeaderValue) -> bool {
+#[must_use]
+pub fn is_forbidden(name: &HeaderName, value: &HeaderValue) -> bool {
     match *name {
         header::CONNECTION | header::HOST | header::TRANSFER_ENCODING | header::UPGRADE => true,
         header::TE => value != "trailers",

@@ -337,7 +337,7 @@ fn a_name() -> impl Strategy<Value = HeaderName> {
         (1..=table::NAMES_COUNT).filter_map(|number| table::NameId::new(number)?.header().cloned()).collect();
     let own = "[a-z0-9!#$%&'*+.^_`|~-]{1,20}".prop_map(|name| HeaderName::from_bytes(name.as_bytes()).unwrap());
     let few = sample::select(vec!["x-a", "x-b"]).prop_map(HeaderName::from_static);
-    let sent = |name: &HeaderName| !entry::is_forbidden(name, &HeaderValue::from_static("trailers"));
+    let sent = |name: &HeaderName| !is_forbidden(name, &HeaderValue::from_static("trailers"));
     prop_oneof![3 => sample::select(known).boxed(), 1 => own.boxed(), 2 => few.boxed()].prop_filter("hop by hop", sent)
 }
 

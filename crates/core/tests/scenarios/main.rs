@@ -2,6 +2,8 @@
 #![cfg(feature = "sim")]
 #![expect(clippy::unwrap_used, reason = "all of it is a test: a failure is a panic with its place")]
 
+mod simulation;
+
 use std::{collections::BTreeMap, fs, path::Path};
 
 use ropeway_core::sim::{Scenario, Work, link::Direction, run, trace::Traces};

@@ -1,10 +1,8 @@
 //! Every scenario simulated many times: how many requests are answered, and that no POST is executed twice.
 //!
 //! `SIM_SEEDS` says how often; `make sim` runs more than the checks do.
-#![cfg(feature = "sim")]
-#![expect(clippy::unwrap_used, reason = "all of it is a test: a failure is a panic with its place")]
 
-use std::{collections::BTreeMap, env, fs, path::Path, thread};
+use std::{collections::BTreeMap, env, thread};
 
 use ropeway_core::sim::{Report, Scenario, Work, run};
 
@@ -33,7 +31,7 @@ const FLOOR: f64 = 99.9;
 #[test]
 fn every_scenario_answers_its_share_and_executes_no_post_twice() {
     let seeds = env::var("SIM_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
-    let scenarios = scenarios();
+    let scenarios: Vec<Scenario> = super::all().into_iter().filter(|scenario| scenario.variant.is_none()).collect();
     let (one, other) = scenarios.split_at(scenarios.len() / 2);
     let lines: Vec<String> = thread::scope(|scope| {
         let halves =
@@ -64,20 +62,6 @@ fn survey(scenario: &Scenario, seeds: u64) -> [String; 2] {
         let verdict = if percent < floor { "BELOW" } else { "at least" };
         format!("{:<16} {work:<9} {percent:6.2} %, {verdict} {floor}; {failures:?}", scenario.name)
     })
-}
-
-/// Reads the scenarios, without their variants.
-fn scenarios() -> Vec<Scenario> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut paths: Vec<_> =
-        files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
-    paths.sort();
-    let read = |path: &std::path::PathBuf| {
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        Scenario::parse(name, &fs::read_to_string(path).unwrap(), None).unwrap()
-    };
-    paths.iter().map(read).collect()
 }
 
 /// Runs of each scenario and work.

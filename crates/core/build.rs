@@ -1,10 +1,10 @@
-//! Compiles the protobuf schema of the control payloads without `protoc`.
+//! Compiles the protobuf schemas of the control payloads and of the access list without `protoc`.
 
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let descriptors = protox::compile(["proto/ropeway.proto"], ["proto"])?;
+    let descriptors = protox::compile(["proto/list.proto", "proto/ropeway.proto"], ["proto"])?;
     prost_build::Config::new().bytes(["."]).compile_fds(descriptors)?;
     Ok(())
 }

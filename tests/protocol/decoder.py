@@ -4,15 +4,24 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PROTO = (ROOT / "crates/core/proto/ropeway.proto").read_text()
+PROTO = "".join((ROOT / "crates/core/proto" / name).read_text() for name in ("ropeway.proto", "list.proto"))
 LINK = (ROOT / "docs/protocol/link-v1.md").read_text().split("| number | kind |")[1]
 
 KINDS = {int(number, 16): kind for number, kind in re.findall(r"^\| (0x[0-9a-f]{2}) \| ([A-Z]+) \|", LINK, re.M)}
 PAYLOADS = dict(re.findall(r"^\| 0x[0-9a-f]{2} \| ([A-Z]+) \| [^|]+ \| `(\w+)` \|", LINK, re.M))
 FLAGS = {1: "END", 2: "IGNORABLE"}
 MESSAGES = {
-    name: {int(n): (field, kind, bool(many)) for many, kind, field, n in re.findall(r"^  (repeated )?(\w+) (\w+) = (\d+);", body, re.M)}
+    name: {
+        int(n): (field, kind, label == "repeated ")
+        for label, kind, field, n in re.findall(r"^  (repeated |optional )?(\w+) (\w+) = (\d+);", body, re.M)
+    }
     for name, body in re.findall(r"^message (\w+) \{(.*?)^\}", PROTO, re.M | re.S)
+}
+# Fields that say by being there at all that they are meant, defaults too.
+OPTIONAL = {
+    (name, field)
+    for name, body in re.findall(r"^message (\w+) \{(.*?)^\}", PROTO, re.M | re.S)
+    for field in re.findall(r"^  optional \w+ (\w+) =", body, re.M)
 }
 ENUMS = {
     name: {int(n): value for value, n in re.findall(r"^  (\w+) = (\d+);", body, re.M)}
@@ -77,16 +86,16 @@ def message(name, data):
             value, at = data[at : at + value], at + value
             if at > len(data):
                 raise ProtocolError("bad_payload", "length")
-        if field and many and kind == "uint64":
+        if field and many and tag & 7 == 2 and (kind == "uint64" or kind in ENUMS):
             outer, data, at, numbers = (data, at), value, 0, []
             while at < len(data):
                 numbers.append(base128())
-            (data, at), found[field] = outer, found.get(field, []) + numbers
+            (data, at), found[field] = outer, found.get(field, []) + [scalar(kind, number) for number in numbers]
         elif field:
             value = scalar(kind, value)
             found[field] = found.get(field, []) + [value] if many else value
     defaults = ("", 0, False, [], *(values[0] for values in ENUMS.values()))
-    return {field: value for field, value in found.items() if value not in defaults}
+    return {field: value for field, value in found.items() if (name, field) in OPTIONAL or value not in defaults}
 
 
 def scalar(kind, value):

@@ -8,6 +8,7 @@ pub mod carrier;
 pub mod connect;
 pub mod fault;
 pub mod heartbeat;
+pub mod policy;
 mod random;
 pub mod request;
 pub mod session;

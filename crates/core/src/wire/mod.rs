@@ -2,6 +2,7 @@
 
 pub mod fields;
 pub mod frame;
+pub mod list;
 pub mod message;
 pub mod varint;
 

@@ -11,7 +11,7 @@ use ropeway_core::{
         message::*,
     },
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Both halves of one direction of a link: what its blocks are read and written with.
 pub(crate) struct Blocks {
@@ -195,6 +195,16 @@ impl Part for String {
     }
 }
 
+impl<T: Part> Part for Option<T> {
+    fn to_json(&self) -> Value {
+        self.as_ref().map_or(Value::Null, Part::to_json)
+    }
+
+    fn from_json(value: &Value) -> Self {
+        Some(T::from_json(value))
+    }
+}
+
 impl<T: Part> Part for Vec<T> {
     fn to_json(&self) -> Value {
         self.iter().map(Part::to_json).collect()
@@ -206,13 +216,13 @@ impl<T: Part> Part for Vec<T> {
 }
 
 macro_rules! messages {
-    ($($message:ident { $($field:ident $(as $enumeration:ident)?),* })+) => {$(
-        impl Part for $message {
+    ($($message:path { $($field:ident $(as $enumeration:tt)?),* })+) => {$(
+        impl $crate::json::Part for $message {
             fn to_json(&self) -> Value {
-                let mut object = Map::new();
+                let mut object = serde_json::Map::new();
                 let default = Self::default();
                 $(if self.$field != default.$field {
-                    object.insert(stringify!($field).into(), messages!(@write self.$field $(, $enumeration)?));
+                    object.insert(stringify!($field).into(), $crate::json::messages!(@write self.$field $(, $enumeration)?));
                 })*
                 object.into()
             }
@@ -221,19 +231,32 @@ macro_rules! messages {
                 let object = value.as_object().unwrap();
                 let mut message = Self::default();
                 $(if let Some(value) = object.get(stringify!($field)) {
-                    message.$field = messages!(@read value $($enumeration)?);
+                    message.$field = $crate::json::messages!(@read value $($enumeration)?);
                 })*
                 message
             }
         }
     )+};
-    (@write $field:expr) => { $field.to_json() };
+    (@write $field:expr) => { $crate::json::Part::to_json(&$field) };
+    (@write $field:expr, [$enumeration:ident]) => {
+        $field.iter().map(|number| $enumeration::try_from(*number).unwrap().as_str_name()).collect::<Value>()
+    };
     (@write $field:expr, $enumeration:ident) => { $enumeration::try_from($field).unwrap().as_str_name().into() };
-    (@read $value:ident) => { Part::from_json($value) };
+    (@read $value:ident) => { $crate::json::Part::from_json($value) };
+    (@read $value:ident [$enumeration:ident]) => {
+        $value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|name| $enumeration::from_str_name(name.as_str().unwrap()).unwrap().into())
+            .collect()
+    };
     (@read $value:ident $enumeration:ident) => {
         $enumeration::from_str_name($value.as_str().unwrap()).unwrap().into()
     };
 }
+
+pub(crate) use messages;
 
 messages! {
     Ack { push_sequence, fields }

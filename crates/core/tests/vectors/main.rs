@@ -1,9 +1,10 @@
-//! `docs/protocol/vectors.json` says what the code does, and the code reads and writes what it says.
+//! The vectors in `docs/protocol/` say what the code does, and the code reads and writes what they say.
 #![expect(clippy::unwrap_used, reason = "all of it is a test: a failure is a panic with its place")]
 
 mod compose;
 mod document;
 mod json;
+mod list;
 mod session;
 
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};

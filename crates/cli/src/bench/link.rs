@@ -267,9 +267,12 @@ impl Peer<'_> {
                     self.session.with(|client, _| client.prove(&challenge, &sign));
                     continue;
                 }
-                ClientEvent::Doubted | ClientEvent::Draining { .. } | ClientEvent::Gap | ClientEvent::Trusted => {
-                    continue;
-                }
+                ClientEvent::Doubted
+                | ClientEvent::Draining { .. }
+                | ClientEvent::Gap
+                | ClientEvent::List(_)
+                | ClientEvent::Policy(_)
+                | ClientEvent::Trusted => continue,
             };
             // Nobody listens to a link that is being dropped.
             let _ = self.teller.try_send(told);

@@ -105,6 +105,8 @@ impl Link {
                     self.shared.feed(ropeway_core::session::Feed::gap);
                     continue;
                 }
+                // Nobody keeps them yet.
+                ClientEvent::List(_) | ClientEvent::Policy(_) => continue,
                 ClientEvent::Push { message, redelivered } => {
                     let id = message.id.clone();
                     match self.shared.feed(|feed| feed.offer(message, redelivered)) {

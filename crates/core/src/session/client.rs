@@ -15,7 +15,9 @@ use crate::{
     heartbeat::{Due, Heartbeat},
     wire::{
         Frame, FrameRef, Kind, VARINT_MAX,
-        message::{Ack, Drain, Hello, NetworkKind, Proof, Push, Refuse, RefuseCode, SignedHello, Topics, Welcome},
+        message::{
+            Ack, Document, Drain, Hello, NetworkKind, Proof, Push, Refuse, RefuseCode, SignedHello, Topics, Welcome,
+        },
     },
 };
 
@@ -80,6 +82,10 @@ pub enum ClientEvent {
     Doubted,
     /// Messages may have been lost.
     Gap,
+    /// An access list that the gateway sends, not verified; empty asks the client to fetch it.
+    List(Bytes),
+    /// A policy that the gateway sends, not read yet.
+    Policy(Bytes),
     /// A message for the app.
     Push {
         /// The message.
@@ -119,6 +125,7 @@ pub struct Client {
     /// The topics that HELLO named, until WELCOME comes.
     greeted: Vec<String>,
     resume: Bytes,
+    list_epoch: u64,
     phase: ClientPhase,
     greeting: VecDeque<Frame>,
     link_credit: u32,
@@ -141,6 +148,7 @@ impl Client {
             topics: Vec::new(),
             greeted: Vec::new(),
             resume: Bytes::new(),
+            list_epoch: 0,
             phase: ClientPhase::Offline,
             greeting: VecDeque::new(),
             link_credit: 0,
@@ -174,7 +182,7 @@ impl Client {
             resume: self.resume.clone(),
             push_sequence: self.inbox.shown(),
             unanswered: self.mux.unanswered(),
-            list_epoch: 0,
+            list_epoch: self.list_epoch,
             trace_parent: facts.trace_parent,
             time_ms: facts.unix_ms,
             nonce: Bytes::copy_from_slice(&facts.nonce),
@@ -194,6 +202,11 @@ impl Client {
     pub fn prove(&mut self, binding: &[u8; 32], sign: &dyn Fn(&[u8]) -> [u8; 64]) {
         let signature = Bytes::copy_from_slice(&sign(&signed_input(PROOF_CONTEXT, binding)));
         self.greeting.push_back(Frame::control(Kind::Proof, &Proof { challenge: Bytes::new(), signature }));
+    }
+
+    /// Says which access list the client has: the gateways of later links send a newer one.
+    pub const fn set_list_epoch(&mut self, epoch_ms: u64) {
+        self.list_epoch = epoch_ms;
     }
 
     /// Returns where the link is.
@@ -361,8 +374,14 @@ impl Machine for Client {
             (Kind::Pong, ClientPhase::Open) => {}
             (Kind::Push, ClientPhase::Open) => self.handle_push(frame.message()?),
             (Kind::Drain, ClientPhase::Open) => self.handle_drain(&frame.message()?),
-            // Later versions of the gateway may send these; this client has no use for them.
-            (Kind::Redirect | Kind::List | Kind::Policy, ClientPhase::Open) => {}
+            (Kind::List, ClientPhase::Open) => {
+                self.events.push_back(ClientEvent::List(frame.message::<Document>()?.document));
+            }
+            (Kind::Policy, ClientPhase::Open) => {
+                self.events.push_back(ClientEvent::Policy(frame.message::<Document>()?.document));
+            }
+            // Later versions of the gateway may send this; this client has no use for it.
+            (Kind::Redirect, ClientPhase::Open) => {}
             (
                 Kind::Response | Kind::Body | Kind::Trailers | Kind::Reset | Kind::Credit | Kind::Ack,
                 ClientPhase::Open,

@@ -14,6 +14,7 @@ mod feed;
 mod inbox;
 mod mux;
 mod outbox;
+mod papers;
 mod replay;
 mod seen;
 mod server;
@@ -32,6 +33,7 @@ pub use replay::{Rejected, ReplayWindow};
 pub use server::{Server, ServerConfig, ServerEvent};
 pub use succession::{Fate, Heir, Succession};
 
+use self::papers::Papers;
 use crate::{
     Time,
     wire::{Frame, FrameRef},

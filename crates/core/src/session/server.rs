@@ -8,7 +8,8 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Cookie, LinkError, Machine, Mux, MuxConfig, Outbox, OutboxConfig, PeerLimits, PushMessage, Refusal, Role, SessionId,
+    Cookie, LinkError, Machine, Mux, MuxConfig, Outbox, OutboxConfig, Papers, PeerLimits, PushMessage, Refusal, Role,
+    SessionId,
 };
 use crate::{
     Time,
@@ -62,6 +63,7 @@ pub struct Server {
     device_key: [u8; 32],
     mux: Mux,
     outbox: Outbox,
+    papers: Papers,
     topics: BTreeSet<String>,
     events: VecDeque<ServerEvent>,
     /// When the peer was last heard.
@@ -77,6 +79,7 @@ impl Server {
         Self {
             mux: Mux::new(Role::Gateway, config.mux),
             outbox: Outbox::new(config.outbox),
+            papers: Papers::default(),
             config,
             cookie,
             device_key,
@@ -157,6 +160,22 @@ impl Server {
         let dropped = self.outbox.push(message);
         if !dropped.is_empty() {
             self.events.push_back(ServerEvent::Dropped(dropped));
+        }
+    }
+
+    /// Sends an access list, in place of one that still waits. One longer than 16 KiB is sent empty, which asks the client to fetch
+    /// it. Without a link nothing is sent.
+    pub fn send_list(&mut self, document: &Bytes) {
+        if self.mux.is_attached() {
+            self.papers.set_list(document);
+        }
+    }
+
+    /// Sends a policy, in place of one that still waits. Without a link, and of one longer than 16 KiB, nothing is sent: the list
+    /// holds it as well.
+    pub fn send_policy(&mut self, document: &Bytes) {
+        if self.mux.is_attached() {
+            self.papers.set_policy(document);
         }
     }
 
@@ -284,6 +303,9 @@ impl Machine for Server {
         if let Some(frame) = self.mux.poll_control().or_else(|| self.mux.poll_head(now)) {
             return Some(frame);
         }
+        if let Some(frame) = self.papers.poll_output() {
+            return Some(frame);
+        }
         if self.mux.is_attached()
             && let Some((frame, id)) = self.outbox.poll_output()
         {
@@ -294,6 +316,7 @@ impl Machine for Server {
     }
 
     fn handle_detached(&mut self, _now: Time) {
+        self.papers = Papers::default();
         self.mux.detach();
     }
 

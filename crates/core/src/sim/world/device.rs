@@ -255,7 +255,11 @@ impl Device {
                     member.machine.prove(&challenge, &|message| self.key.sign(message).to_bytes());
                 }
                 ClientEvent::Doubted => self.with_reconnect(|reconnect| reconnect.handle_doubted(now)),
-                ClientEvent::Draining { .. } | ClientEvent::Gap | ClientEvent::Push { .. } => {}
+                ClientEvent::Draining { .. }
+                | ClientEvent::Gap
+                | ClientEvent::List(_)
+                | ClientEvent::Policy(_)
+                | ClientEvent::Push { .. } => {}
                 ClientEvent::Trusted => self.handle_trusted(network, now),
                 ClientEvent::Refused { code, retry_after, .. } => {
                     self.handle_refused(flow, code, retry_after, network, now);

@@ -51,7 +51,7 @@ pub struct Addresses {
     pub admin: SocketAddr,
     /// TLS and WebSocket links, and the HTTP front door.
     pub tcp: SocketAddr,
-    /// QUIC links.
+    /// QUIC links and HTTP/3.
     pub udp: SocketAddr,
 }
 
@@ -107,7 +107,7 @@ impl<B: Bus> Gateway<B> {
             .map_err(|error| StartError::Bus(error.to_string()))?;
         let subscription = bus.subscribe(name).await.map_err(|error| StartError::Bus(error.to_string()))?;
         let (reports, reported) = push::reports();
-        let shared = Shared::new(config, bus, subscription.interests(), reports)?;
+        let shared = Shared::new(config, bus, subscription.interests(), reports, addresses.udp.port())?;
         shared.tasks.spawn(push::deliver(Arc::clone(&shared), subscription));
         shared.tasks.spawn(push::report(shared.bus.clone(), reported, shared.down.clone()));
         shared.tasks.spawn(listen::sweep(Arc::clone(&shared)));
@@ -207,6 +207,7 @@ impl<B: Bus> Shared<B> {
         bus: B,
         interests: Interests,
         reports: Reports,
+        udp_port: u16,
     ) -> Result<Arc<Self>, StartError> {
         let clock = Clock::new();
         let metrics = Arc::new(Metrics::new());
@@ -223,6 +224,7 @@ impl<B: Bus> Shared<B> {
                 }
             };
             let front = Front::new(Arc::clone(&proxy), &metrics, FrontLimits::default(), draining.clone());
+            let front = if config.gateway.alt_svc { front.with_h3_at(udp_port) } else { front };
             Self {
                 bus,
                 clock,

@@ -1,10 +1,13 @@
-//! The gateway's sockets: one TCP port for links and HTTP, one UDP port for QUIC, one for the admin API.
+//! The gateway's sockets: one TCP port for links and HTTP, one UDP port for links and HTTP/3, one for the admin API.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use noq::{Endpoint, EndpointConfig, crypto::rustls::QuicServerConfig};
+use noq::{
+    Endpoint, EndpointConfig, VarInt,
+    crypto::rustls::{HandshakeData, QuicServerConfig},
+};
 use noq_proto::HashedConnectionIdGenerator;
 use ring::hmac;
 use ropeway_cluster::Bus;
@@ -205,6 +208,7 @@ async fn serve_tcp<B: Bus>(
         Some(Alpn::Link) => return shared.spawn_link(Box::new(TlsCarrier::new(tls, peer)), deadline),
         Some(Alpn::H2) => Protocol::H2,
         Some(Alpn::Http11) | None => Protocol::H1,
+        Some(Alpn::H3) => return refused("no_common_protocol"),
     };
     // HTTP requests wait for the end of the handshake instead of being served as early data (RFC 8470 section 3).
     match timeout_at(patience, tls.confirm()).await {
@@ -216,7 +220,7 @@ async fn serve_tcp<B: Bus>(
 }
 
 fn quic_endpoint(address: SocketAddr, tls: &TlsFiles) -> io::Result<Endpoint> {
-    let config = quic_server_config(tls.options(vec![Alpn::Link]));
+    let config = quic_server_config(tls.options(vec![Alpn::Link, Alpn::H3]));
     let crypto = QuicServerConfig::try_from(config).map_err(io::Error::other)?;
     let mut server = noq::ServerConfig::with_crypto(Arc::new(crypto));
     server.transport_config(Arc::new(link_transport()));
@@ -242,6 +246,11 @@ async fn accept_quic<B: Bus>(shared: Arc<Shared<B>>, endpoint: Endpoint) {
             () = shared.draining().cancelled() => {
                 // Connections that are up go on; new ones are refused.
                 endpoint.set_server_config(None);
+                tokio::select! {
+                    () = endpoint.wait_idle() => return,
+                    () = shared.down().cancelled() => {}
+                }
+                endpoint.close(VarInt::from_u32(0), b"");
                 endpoint.wait_idle().await;
                 return;
             }
@@ -255,6 +264,10 @@ async fn accept_quic<B: Bus>(shared: Arc<Shared<B>>, endpoint: Endpoint) {
             let Ok(connecting) = incoming.accept() else { return refused("quic_broken") };
             let deadline = shared.hello_deadline();
             match timeout_at(shared.clock.instant(deadline), connecting).await {
+                Ok(Ok(connection)) if speaks_h3(&connection) => {
+                    let front = Arc::clone(&shared.front);
+                    shared.spawn_connection(front::serve_h3(connection, front, Connection::new(peer)));
+                }
                 Ok(Ok(connection)) => {
                     shared.spawn_link(Box::new(QuicCarrier::new(connection, peer, false)), deadline);
                 }
@@ -266,6 +279,12 @@ async fn accept_quic<B: Bus>(shared: Arc<Shared<B>>, endpoint: Endpoint) {
             }
         });
     }
+}
+
+/// Says which of its two protocols a connection speaks. Its handshake is over, so that no request on it is early data.
+fn speaks_h3(connection: &noq::Connection) -> bool {
+    let settled = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    settled.is_some_and(|settled| settled.protocol.as_deref() == Some(Alpn::H3.as_bytes()))
 }
 
 /// Keep the keys that are made from the private one apart.

@@ -5,6 +5,7 @@
 pub mod carrier;
 mod clock;
 pub mod dial;
+pub mod h3;
 pub mod link;
 pub mod scratch;
 pub mod tls;

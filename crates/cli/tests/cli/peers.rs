@@ -1,8 +1,8 @@
-//! Foreign programs before and behind the gateway: curl, nginx, h2load, Python's `websockets`, an event stream.
+//! Foreign programs before and behind the gateway: curl, nginx, h2load, Python's `websockets` and `aioquic`, an event stream.
 
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{ClientFile, PATIENCE, Place, WebServer, hasty_server, output_of, python, reading_server};
+use crate::support::{ClientFile, PATIENCE, Place, Up, WebServer, hasty_server, output_of, python, reading_server};
 
 #[test]
 fn h2load_runs_ten_thousand_requests_without_an_error() {
@@ -67,6 +67,30 @@ fn a_foreign_websocket_client_makes_a_request_and_hears_a_push() {
         place.run(&["push", "--to", "user:dev", &format!("hello {number}")]).good();
     }
     assert!(listening.output().contains("hello"));
+}
+
+#[test]
+fn a_foreign_http3_client_gets_and_posts_on_the_port_of_the_links() {
+    let place = Place::new();
+    place.write("body", &"0123456789".repeat(100_000));
+    place.write("ropeway.toml", "[[route]]\nhost = \"demo.test\"\nupstream = \"builtin:echo\"\n");
+    let client = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/protocol/h3_client.py");
+    let ask = |up: &Up, what: &[&str]| {
+        let mut command = python();
+        command
+            .arg(client)
+            .args(["--connect", &up.address("udp").to_string()])
+            .arg("--ca")
+            .arg(ClientFile::of(&place).path("ca"));
+        output_of(command.args(what))
+    };
+    let up = place.up(&[]);
+    assert_eq!(ask(&up, &["https://demo.test/bytes?n=300000"]).len(), 300_000);
+    drop(up);
+    let up = place.up(&["--config", "ropeway.toml"]);
+    let body = place.path("body");
+    let echoed = ask(&up, &["--post", body.to_str().expect("UTF-8"), "https://demo.test/echo"]);
+    assert!(echoed == std::fs::read(&body).expect("there"), "{} bytes came back", echoed.len());
 }
 
 #[test]

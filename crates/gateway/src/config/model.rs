@@ -40,6 +40,8 @@ section! {
         pub tcp_listen: SocketAddr = loopback(7443);
         /// UDP address for QUIC links and HTTP/3.
         pub udp_listen: SocketAddr = loopback(7443);
+        /// Answers over HTTP/1.1 and HTTP/2 tell clients that HTTP/3 is served on the port of `udp_listen` (Alt-Svc).
+        pub alt_svc: bool = true;
         /// Folder for what the process makes and keeps itself: its keys, the admin token, the access list.
         pub data_dir: PathBuf = PathBuf::from("./ropeway-data");
         /// Time that requests in flight get to finish after SIGTERM.

@@ -1,6 +1,8 @@
-//! The HTTP front door: HTTP/1.1 and HTTP/2 connections, with limits on what a client may make us hold.
+//! The HTTP front door: HTTP/1.1, HTTP/2 and HTTP/3 connections, with limits on what a client may make us hold.
 
 mod guard;
+mod h3;
+mod incoming;
 mod service;
 mod streams;
 mod upgrade;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use http::HeaderValue;
 use hyper::service::service_fn;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,10 +28,11 @@ use self::streams::{Streams, Verdict};
 use crate::metrics::{Counter, Gauge, Metrics};
 use crate::proxy::Proxy;
 
+pub use self::h3::serve_h3;
 pub use self::service::HEALTH_PATH;
 pub use self::upgrade::LINK_PROTOCOL;
 
-/// HTTP version of a connection, settled by ALPN or by its first bytes.
+/// HTTP version of a TCP connection, settled by ALPN or by its first bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
     /// HTTP/1.1, and HTTP/1.0 where an answer has a length.
@@ -69,7 +73,7 @@ pub struct FrontLimits {
     pub head_timeout: Duration,
     /// Largest request head, bytes. Default: 32 KiB.
     pub head_bytes_max: u32,
-    /// Time an HTTP/2 connection may be without a request. Default: 60 s.
+    /// Time an HTTP/2 or HTTP/3 connection may be without a request. Default: 60 s.
     pub idle_timeout: Duration,
     /// Bytes read of a body whose answer has begun and which nobody wants. Default: 64 MiB.
     pub linger_bytes_max: u64,
@@ -79,7 +83,7 @@ pub struct FrontLimits {
     pub linger_timeout: Duration,
     /// Time a client may take no byte of an answer that is there. Default: 60 s.
     pub stall_timeout: Duration,
-    /// Requests at once on one HTTP/2 connection. Default: 128.
+    /// Requests at once on one HTTP/2 or HTTP/3 connection. Default: 128.
     pub streams_max: u32,
 }
 
@@ -104,6 +108,7 @@ pub struct Front {
     limits: FrontLimits,
     drain: CancellationToken,
     on_link: Option<OnLink>,
+    alt_svc: Option<HeaderValue>,
     tunnels: TaskTracker,
     counters: Counters,
 }
@@ -113,13 +118,21 @@ impl Front {
     /// and close.
     pub fn new(proxy: Arc<Proxy>, metrics: &Metrics, limits: FrontLimits, drain: CancellationToken) -> Self {
         let tunnels = TaskTracker::new();
-        Self { proxy, limits, drain, on_link: None, tunnels, counters: Counters::new(metrics) }
+        Self { proxy, limits, drain, on_link: None, alt_svc: None, tunnels, counters: Counters::new(metrics) }
     }
 
     /// Hands WebSockets that speak [`LINK_PROTOCOL`] to `on_link`; they are refused without it.
     #[must_use]
     pub fn with_links(mut self, on_link: OnLink) -> Self {
         self.on_link = Some(on_link);
+        self
+    }
+
+    /// Tells clients of HTTP/1.1 and HTTP/2 that HTTP/3 is served on UDP `port` (RFC 7838).
+    #[must_use]
+    pub fn with_h3_at(mut self, port: u16) -> Self {
+        let value = format!("h3=\":{port}\"; ma={}", ALT_SVC_FRESH.as_secs());
+        self.alt_svc = HeaderValue::try_from(value).ok();
         self
     }
 
@@ -190,8 +203,8 @@ where
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams_max)
         .max_header_list_size(limits.head_bytes_max)
-        .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(H2_WINDOW_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
         .max_send_buf_size(H2_SEND_BYTES);
     let service = Arc::new(service);
     let answer = service_fn(move |request| {
@@ -232,6 +245,8 @@ struct Counters {
     h1_open: Gauge,
     h2: Counter,
     h2_open: Gauge,
+    h3: Counter,
+    h3_open: Gauge,
     head_timeout: Counter,
     idle: Counter,
     malformed: Counter,
@@ -246,6 +261,8 @@ impl Counters {
             h1_open: metrics.http_connections_open("h1"),
             h2: metrics.http_connections("h2"),
             h2_open: metrics.http_connections_open("h2"),
+            h3: metrics.http_connections("h3"),
+            h3_open: metrics.http_connections_open("h3"),
             head_timeout: metrics.refusal("http_head_timeout"),
             idle: metrics.refusal("http_idle"),
             malformed: metrics.refusal("http_malformed"),
@@ -305,13 +322,16 @@ const STREAMS_MAX: u32 = 128;
 const H1_BUFFER_BYTES: usize = 64 << 10;
 
 /// Bytes of one request's body held for a slow upstream: the default of RFC 9113 section 6.9.2.
-const H2_STREAM_WINDOW_BYTES: u32 = (64 << 10) - 1;
+const STREAM_WINDOW_BYTES: u32 = (64 << 10) - 1;
 
 /// The same over all requests of one connection, as for a link.
-const H2_WINDOW_BYTES: u32 = 1 << 20;
+const WINDOW_BYTES: u32 = 1 << 20;
 
 /// Bytes of one answer held for a client that gives no credit.
 const H2_SEND_BYTES: usize = 256 << 10;
+
+/// How long clients may remember where HTTP/3 is served: the default of RFC 7838 section 3.1.
+const ALT_SVC_FRESH: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Time for an idle client to answer the farewell of its connection.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);

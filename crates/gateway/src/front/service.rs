@@ -9,6 +9,7 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 
+use super::incoming::ClientBody;
 use super::streams::{FrontBody, Streams};
 use super::upload::Upload;
 use super::{Connection, Front, upgrade};
@@ -22,20 +23,34 @@ pub(super) struct Service {
     pub(super) front: Arc<Front>,
     pub(super) connection: Connection,
     streams: Option<Arc<Streams>>,
+    /// Whether answers say that the gateway speaks HTTP/3 as well.
+    offers_h3: bool,
 }
 
 impl Service {
+    /// Answers on a connection of HTTP/1, or of HTTP/2 if there are `streams`.
     pub(super) fn new(front: Arc<Front>, connection: Connection, streams: Option<Arc<Streams>>) -> Self {
-        Self { front, connection, streams }
+        let offers_h3 = !connection.plain;
+        Self { front, connection, streams, offers_h3 }
+    }
+
+    /// Answers on a connection of HTTP/3.
+    pub(super) fn h3(front: Arc<Front>, connection: Connection, streams: Arc<Streams>) -> Self {
+        Self { front, connection, streams: Some(streams), offers_h3: false }
     }
 
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Result<Response<FrontBody>, Infallible> {
-        let is_h1 = self.streams.is_none();
-        let stream = self.streams.as_ref().map(|streams| streams.open());
         if upgrade::is_websocket(&request) {
+            let stream = self.streams.as_ref().map(|streams| streams.open());
             let response = self.websocket(request).await;
             return Ok(response.map(|body| FrontBody::new(body, stream, None)));
         }
+        Ok(self.exchange(request.map(ClientBody::Hyper)).await)
+    }
+
+    pub(super) async fn exchange(&self, request: Request<ClientBody>) -> Response<FrontBody> {
+        let is_h1 = self.streams.is_none();
+        let stream = self.streams.as_ref().map(|streams| streams.open());
         let is_asking = is_h1 && request.headers().contains_key(header::EXPECT);
         let (parts, body) = request.into_parts();
         let (body, upload) = Upload::share(body, &self.front.limits);
@@ -53,7 +68,14 @@ impl Service {
             // Whether the body still comes is the client's to choose: what follows could be it or another request.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(response.map(|body| FrontBody::new(body, stream, upload)))
+        if self.offers_h3
+            && !self.front.drain.is_cancelled()
+            && let Some(alt_svc) = &self.front.alt_svc
+        {
+            // Not what the upstream says of itself: its other ports are not this gateway's.
+            response.headers_mut().insert(header::ALT_SVC, alt_svc.clone());
+        }
+        response.map(|body| FrontBody::new(body, stream, upload))
     }
 
     pub(super) fn peer(&self) -> Peer {

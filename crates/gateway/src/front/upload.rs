@@ -14,12 +14,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{FrontLimits, H2_STREAM_WINDOW_BYTES};
+use super::incoming::ClientBody;
+use super::{FrontLimits, STREAM_WINDOW_BYTES};
 use crate::proxy::{ProxyBody, ProxyError};
 
 /// A request's body, between who reads it and the answer.
@@ -50,7 +50,7 @@ struct State {
 
 #[derive(Debug)]
 enum Source {
-    Body(Incoming),
+    Body(ClientBody),
     Ended,
     /// No longer its reader's, who must not take it for whole.
     Taken,
@@ -59,9 +59,9 @@ enum Source {
 impl Upload {
     /// Splits a request's body into what its reader gets and what its answer must know; that is nothing for a body
     /// that is over.
-    pub(super) fn share(body: Incoming, limits: &FrontLimits) -> (ProxyBody, Option<Arc<Self>>) {
+    pub(super) fn share(body: ClientBody, limits: &FrontLimits) -> (ProxyBody, Option<Arc<Self>>) {
         if body.is_end_stream() {
-            return (body.map_err(|error| cut(&error)).boxed_unsync(), None);
+            return (body.boxed_unsync(), None);
         }
         let upload = Arc::new(Self {
             state: Mutex::new(State {
@@ -91,7 +91,7 @@ impl Upload {
             Source::Body(body) => body.size_hint().exact(),
             Source::Ended | Source::Taken => None,
         };
-        left.is_some_and(|left| left > u64::from(H2_STREAM_WINDOW_BYTES))
+        left.is_some_and(|left| left > u64::from(STREAM_WINDOW_BYTES))
     }
 
     /// Notes that the answer's head is on its way, and sees to what will be left of the body.
@@ -132,7 +132,7 @@ impl Upload {
     }
 
     /// Waits for the body to be nobody's; gives `None` if it ends before.
-    async fn left_over(&self) -> Option<Incoming> {
+    async fn left_over(&self) -> Option<ClientBody> {
         loop {
             let patience = {
                 let mut state = self.state();
@@ -168,7 +168,7 @@ impl Upload {
 
 impl State {
     /// Takes the body from its reader, who learns of it.
-    fn take(&mut self) -> Option<Incoming> {
+    fn take(&mut self) -> Option<ClientBody> {
         if let Some(reader) = self.waiting.take() {
             reader.wake();
         }
@@ -205,7 +205,7 @@ impl Body for Reader {
             state.source = Source::Ended;
             self.0.changed.notify_one();
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(|error| cut(&error))))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -234,12 +234,6 @@ impl Drop for Reader {
         }
         self.0.changed.notify_one();
     }
-}
-
-/// Names the failure of a client's body.
-fn cut(error: &hyper::Error) -> ProxyError {
-    tracing::debug!(%error, "client's body failed");
-    ProxyError::RequestBodyCut
 }
 
 async fn until(deadline: Option<Instant>) {

@@ -85,7 +85,7 @@ impl Bench {
         let bus = LocalBus::new(LocalBusConfig::default());
         let subscription = bus.subscribe(GatewayId::new("gw").expect("a name")).await.expect("the first");
         let (reports, _) = push::reports();
-        let shared = Shared::new(Arc::new(config), bus, subscription.interests(), reports).expect("no routes");
+        let shared = Shared::new(Arc::new(config), bus, subscription.interests(), reports, 0).expect("no routes");
         Self { shared, issuer, _subscription: subscription }
     }
 

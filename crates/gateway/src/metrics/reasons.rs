@@ -20,7 +20,7 @@ pub const REFUSAL_REASONS: &[(&str, &str)] = &[
     ("handshake", "A TLS handshake was refused."),
     ("hello_timeout", "HELLO and PROOF did not come within `hello_timeout` of the connection."),
     ("http_head_timeout", "An HTTP client did not send a whole request head in time."),
-    ("http_idle", "An HTTP/2 connection without requests was closed."),
+    ("http_idle", "An HTTP/2 or HTTP/3 connection without requests was closed."),
     ("http_malformed", "What came was no HTTP."),
     ("http_stalled", "An HTTP client took nothing of its answer for too long."),
     ("interests_full", "A session got no messages of a topic because the bus takes no more targets."),

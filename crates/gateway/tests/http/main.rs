@@ -2,6 +2,7 @@
 
 mod door;
 mod front;
+mod h3;
 mod hostile;
 mod linger;
 mod proxy;

@@ -3,6 +3,7 @@
 mod admin;
 mod drain;
 mod frames;
+mod h3;
 mod handshake;
 mod odd;
 mod push;

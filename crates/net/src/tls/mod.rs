@@ -27,6 +27,8 @@ pub use self::stream::ServerTlsStream;
 pub enum Alpn {
     /// HTTP/2.
     H2,
+    /// HTTP/3, over QUIC alone.
+    H3,
     /// HTTP/1.1.
     Http11,
     /// The link protocol, version 1.
@@ -39,6 +41,7 @@ impl Alpn {
     pub const fn as_bytes(self) -> &'static [u8] {
         match self {
             Self::H2 => b"h2",
+            Self::H3 => b"h3",
             Self::Http11 => b"http/1.1",
             Self::Link => b"ropeway/1",
         }
@@ -49,6 +52,7 @@ impl Alpn {
     pub const fn from_bytes(name: &[u8]) -> Option<Self> {
         match name {
             b"h2" => Some(Self::H2),
+            b"h3" => Some(Self::H3),
             b"http/1.1" => Some(Self::Http11),
             b"ropeway/1" => Some(Self::Link),
             _ => None,

@@ -453,12 +453,13 @@ fn is_goodbye(error: &ConnectionError) -> bool {
     matches!(error, ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed)
 }
 
-/// The QUIC settings of a link's gateway end: a stranger may open 16 streams and have 64 KiB held (DESIGN section 4).
+/// The QUIC settings of a gateway's end: a stranger may open 16 streams and have 64 KiB held (DESIGN section 4). Before its handshake
+/// nobody knows whether it wants a link or HTTP/3.
 #[must_use]
 pub fn link_transport() -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport.max_concurrent_bidi_streams(VarInt::from_u32(STRANGER_STREAMS_MAX));
-    transport.max_concurrent_uni_streams(VarInt::from_u32(0));
+    transport.max_concurrent_uni_streams(VarInt::from_u32(STRANGER_ONE_WAY_STREAMS_MAX));
     transport.receive_window(VarInt::from_u32(STRANGER_RECEIVE_WINDOW));
     transport.stream_receive_window(VarInt::from_u32(STREAM_RECEIVE_WINDOW));
     transport.send_window(u64::from(RECEIVE_WINDOW));
@@ -479,6 +480,9 @@ const FAREWELL_LOOKS_MAX: usize = 50;
 const FAREWELL_PAUSE: Duration = Duration::from_millis(1);
 
 const STRANGER_STREAMS_MAX: u32 = 16;
+
+/// What HTTP/3 needs at least (RFC 9114 section 6.2). A link has none, and nobody reads those that come.
+const STRANGER_ONE_WAY_STREAMS_MAX: u32 = 3;
 const STRANGER_RECEIVE_WINDOW: u32 = 64 * 1024;
 
 /// Streams of an admitted link: its 256 exchanges, as many whose end is still on its way, and the control stream.

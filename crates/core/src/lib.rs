@@ -9,6 +9,7 @@ pub mod connect;
 pub mod fault;
 pub mod heartbeat;
 pub mod policy;
+pub mod quality;
 mod random;
 pub mod request;
 pub mod session;

@@ -1,0 +1,9 @@
+//! What is learned about networks and services from how they behave.
+//!
+//! [`Breaker`] knows when a service is beyond reach, so that nobody waits for it; [`ServerTime`] how long a service takes to answer.
+
+mod breaker;
+mod server_time;
+
+pub use breaker::{Attempt, Breaker, BreakerConfig};
+pub use server_time::{SERVER_TIME_SAMPLES_MIN, ServerTime};

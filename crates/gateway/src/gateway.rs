@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use ropeway_cluster::{Bus, GatewayId, Interests};
 use ropeway_core::{
     Time,
+    request::idempotency::IdempotencyConfig,
     session::{MuxConfig, OutboxConfig, ReplayWindow, ServerConfig},
 };
 use ropeway_net::{Clock, tls::CertSource};
@@ -29,7 +30,7 @@ use crate::{
     link::{self, CLOCK_SKEW_MAX, Registry},
     listen::{self, Listeners, TlsFiles},
     metrics::{Counter, Metrics},
-    proxy::Proxy,
+    proxy::{KeyedConfig, Proxy},
     push::{self, Reports},
     route::{RouteError, RouteSpec, Router},
     tickets::TicketVerifier,
@@ -169,13 +170,14 @@ impl<B: Bus> Gateway<B> {
             entry.session().with(|server, _| server.drain(patience));
         }
         let tunnels = shared.front.tunnels();
-        for tracker in [&shared.connections, &shared.exchanges, &shared.links, tunnels] {
+        let runs = shared.proxy.runs();
+        for tracker in [&shared.connections, &shared.exchanges, &shared.links, runs, tunnels] {
             tracker.close();
         }
         let finished = async {
             // A client keeps its link until it has another one. Where there is none to be had, waiting longer helps nobody.
             let _ = timeout(LEAVE_TIMEOUT, shared.links.wait()).await;
-            tokio::join!(shared.connections.wait(), shared.exchanges.wait(), tunnels.wait())
+            tokio::join!(shared.connections.wait(), shared.exchanges.wait(), runs.wait(), tunnels.wait())
         };
         if timeout(patience, finished).await.is_err() {
             warn!(links = shared.registry.attached_count(), "drain time is over, closing connections");
@@ -213,7 +215,7 @@ impl<B: Bus> Shared<B> {
         let metrics = Arc::new(Metrics::new());
         let router = router(&config)?;
         let server_config = server_config(&config, &router);
-        let proxy = Arc::new(Proxy::new(router, Arc::clone(&metrics)));
+        let proxy = Arc::new(Proxy::remembering(keyed_config(&config), router, Arc::clone(&metrics)));
         let draining = CancellationToken::new();
         let verifier = TicketVerifier::new(&config.tickets)?;
         Ok(Arc::new_cyclic(|shared: &std::sync::Weak<Self>| {
@@ -339,6 +341,18 @@ fn server_config(config: &Config, router: &Router) -> ServerConfig {
         heartbeat: (gateway.heartbeat_min, gateway.heartbeat_max),
         silence_timeout: gateway.silence_timeout,
         topics_max: TOPICS_MAX,
+    }
+}
+
+fn keyed_config(config: &Config) -> KeyedConfig {
+    let keyed = &config.idempotency;
+    KeyedConfig {
+        memory: IdempotencyConfig { ttl: keyed.ttl, keys_max: keyed.keys_max, bytes_max: keyed.answers_bytes_max },
+        answer_bytes_max: keyed.answer_bytes_max,
+        body_bytes_held_max: keyed.body_bytes_held_max,
+        wait_timeout: keyed.wait_timeout,
+        finish_timeout: keyed.finish_timeout,
+        credentials: keyed.credentials.iter().filter_map(|name| name.parse().ok()).collect(),
     }
 }
 

@@ -131,6 +131,7 @@ pub(crate) async fn sweep<B: Bus>(shared: Arc<Shared<B>>) {
     let interval = SWEEP_INTERVAL.min(shared.config().gateway.session_ttl);
     while !shared.down().is_cancelled() {
         let now = shared.clock.now();
+        shared.proxy.sweep();
         let next = shared.registry.sweep(now).map_or(now + interval, |next| next.min(now + interval));
         let pause = sleep_until(shared.clock.instant(next).max(Instant::now() + SWEEP_PAUSE));
         tokio::select! {

@@ -40,6 +40,13 @@ pub struct RouteSpec {
     pub preserve_host: bool,
     /// Whether `path_prefix` is cut off before the request goes on. Default: no.
     pub strip_prefix: bool,
+    /// Whether a request whose method is not idempotent is refused without an `Idempotency-Key`. Default: no.
+    pub key_required: bool,
+    /// Whether the upstream itself runs requests with the same `Idempotency-Key` once, on whichever gateway they come. The
+    /// gateway then remembers none, and clients may send again anywhere. Default: no.
+    pub upstream_honours_keys: bool,
+    /// Time that clients are told requests take here, from their last byte to the answer's head; measured where not given.
+    pub server_time: Option<Duration>,
 }
 
 impl RouteSpec {
@@ -58,6 +65,9 @@ impl RouteSpec {
             plain_http: false,
             preserve_host: true,
             strip_prefix: false,
+            key_required: false,
+            upstream_honours_keys: false,
+            server_time: None,
         }
     }
 }
@@ -77,6 +87,9 @@ impl From<&RouteConfig> for RouteSpec {
             plain_http: config.plain_http,
             preserve_host: config.preserve_host,
             strip_prefix: config.strip_prefix,
+            key_required: config.key_required,
+            upstream_honours_keys: config.upstream_honours_keys,
+            server_time: config.server_time,
         }
     }
 }

@@ -26,8 +26,8 @@ mod value;
 
 pub use load::ConfigError;
 pub use model::{
-    AdminConfig, Config, GatewayConfig, LogConfig, LogFormat, PushConfig, RouteConfig, TicketKey, TicketsConfig,
-    TlsConfig,
+    AdminConfig, Config, GatewayConfig, IdempotencyConfig, LogConfig, LogFormat, PushConfig, RouteConfig, TicketKey,
+    TicketsConfig, TlsConfig,
 };
 pub use reload::{ReloadStatus, Watcher};
 pub use sample::sample;

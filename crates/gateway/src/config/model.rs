@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::HeaderName;
+
 use super::read::{Node, Reader};
 use super::section::{Key, Rule, Setting, Shape, any, between, joined, section, such};
 use super::upstream::{Builtin, KeySource, Upstream};
@@ -24,6 +26,8 @@ section! {
         /// of those over "*"; among the routes of one host the longest matching `path_prefix` wins. Without any,
         /// `ropeway up` serves a demo as demo.test.
         pub routes("route"): Vec<RouteConfig> = Vec::new();
+        /// Requests with an `Idempotency-Key`: each runs once, and its repeats get the answer of the first.
+        pub idempotency: IdempotencyConfig = IdempotencyConfig::default();
         /// Messages pushed to devices.
         pub push: PushConfig = PushConfig::default();
         /// What the process writes to its standard error.
@@ -148,6 +152,37 @@ section! {
         pub preserve_host: bool = true;
         /// The upstream sees the path without `path_prefix`.
         pub strip_prefix: bool = false;
+        /// Requests that are not idempotent by their method (POST, PATCH) are refused without an `Idempotency-Key`.
+        pub key_required: bool = false;
+        /// The upstream itself runs requests with the same `Idempotency-Key` once, whichever gateway they come by. This
+        /// gateway then remembers none for the route, and clients may repeat such requests at any gateway.
+        pub upstream_honours_keys: bool = false;
+        /// Time from a request's last byte to the head of its answer that clients reckon with. When not given, the time within
+        /// which 99 of 100 answers came in the last 5 to 10 minutes, once there were 100.
+        pub server_time: Option<Duration> [between(Some(MILLISECOND), Some(HOUR))] = None, "200ms";
+    }
+}
+
+section! {
+    /// Requests with an `Idempotency-Key`.
+    pub struct IdempotencyConfig {
+        /// Time that a finished request is remembered. The memory is lost when the process ends.
+        pub ttl: Duration [between(secs(1), DAY)] = secs(10 * 60);
+        /// Keys remembered at once, about 300 bytes each; requests with further ones are refused with 503, unexecuted.
+        pub keys_max: usize [between(1, 100_000_000)] = 262_144;
+        /// Bytes of the answers kept, all together. Beyond that the oldest go first; a repeat then gets 409 `key_answer_gone`.
+        pub answers_bytes_max: usize [between(0, 1_024 * 1_024 * MIB)] = 64 * MIB;
+        /// Bytes of one answer up to which it is kept.
+        pub answer_bytes_max: usize [between(KIB, 64 * MIB)] = 64 * KIB;
+        /// Bytes of a request's body up to which it is held until it is whole: cut before that, it has certainly not run.
+        pub body_bytes_held_max: usize [between(0, 64 * MIB)] = 64 * KIB;
+        /// Time that a repeat waits for the answer of the first; then it gets 409 `key_in_progress`.
+        pub wait_timeout: Duration [between(Duration::ZERO, HOUR)] = secs(30);
+        /// Time that a request goes on after its last client has left, so that a repeat finds its answer.
+        pub finish_timeout: Duration [between(Duration::ZERO, HOUR)] = secs(60);
+        /// Request headers that tell one client without a ticket from another: a key is known again only with the same values.
+        pub credentials: Vec<String> [such("a list of names of HTTP headers", are_headers)] =
+            vec!["authorization".to_owned(), "cookie".to_owned()];
     }
 }
 
@@ -238,6 +273,10 @@ impl RouteConfig {
 
 fn are_words(words: &[String]) -> bool {
     !words.is_empty() && words.iter().all(|word| is_word(word))
+}
+
+fn are_headers(names: &[String]) -> bool {
+    names.iter().all(|name| HeaderName::try_from(name.as_str()).is_ok())
 }
 
 fn loopback(port: u16) -> SocketAddr {

@@ -30,7 +30,8 @@ fn the_defaults_agree_with_each_other() {
     expected.tls.cert = Some(PathBuf::from("./ropeway-data/gateway.pem"));
     expected.tls.key = Some(PathBuf::from("./ropeway-data/gateway.key"));
     expected.admin.token_file = Some(PathBuf::from("./ropeway-data/admin.token"));
-    expected.routes.push(RouteConfig::default());
+    let server_time = Some(Duration::from_millis(200));
+    expected.routes.push(RouteConfig { server_time, ..RouteConfig::default() });
     expected.tickets.keys.push(super::TicketKey::default());
     assert_eq!(config, expected);
     assert_eq!(config.cert_path(), Config::default().cert_path());

@@ -10,6 +10,8 @@ pub use self::registry::{Counter, Family, Gauge, GaugeHold, Histogram, Metric, S
 
 use http::StatusCode;
 
+use crate::upstream::DownMetrics;
+
 /// Every metric family of the gateway.
 ///
 /// Families look a series up under a lock; connections and routes keep the handles they
@@ -23,6 +25,12 @@ pub struct Metrics {
     request_duration: Family<Histogram>,
     requests_in_flight: Family<Gauge>,
     upstream_retries: Family<Counter>,
+    upstream_down: Family<Gauge>,
+    upstream_downs: Family<Counter>,
+    upstream_duration: Family<Histogram>,
+    keyed_requests: Family<Counter>,
+    keys: Family<Gauge>,
+    key_answer_bytes: Family<Gauge>,
     refusals: Family<Counter>,
     links: Family<Gauge>,
     sessions: Family<Gauge>,
@@ -57,6 +65,36 @@ impl Metrics {
                 "ropeway_upstream_retries_total",
                 "Safe requests sent again because a pooled connection had died.",
                 &["route"],
+            ),
+            upstream_down: Family::new(
+                "ropeway_upstream_down",
+                "Whether the upstream is beyond reach, so that requests are refused without waiting.",
+                &["route"],
+            ),
+            upstream_downs: Family::new(
+                "ropeway_upstream_downs_total",
+                "Times that the upstream was found to be beyond reach.",
+                &["route"],
+            ),
+            upstream_duration: Family::new(
+                "ropeway_upstream_duration_seconds",
+                "From the request's last byte to the head of the upstream's answer.",
+                &["route"],
+            ),
+            keyed_requests: Family::new(
+                "ropeway_keyed_requests_total",
+                "Requests with an idempotency key that ran, and those answered from memory (replayed).",
+                &["outcome"],
+            ),
+            keys: Family::new(
+                "ropeway_idempotency_keys",
+                "Idempotency keys remembered, running requests included.",
+                &[],
+            ),
+            key_answer_bytes: Family::new(
+                "ropeway_idempotency_answer_bytes",
+                "Bytes of the answers kept for idempotency keys.",
+                &[],
             ),
             refusals: Family::new(
                 "ropeway_refusals_total",
@@ -98,6 +136,18 @@ impl Metrics {
             duration: self.request_duration.with(&[label]),
             in_flight: self.requests_in_flight.with(&[label]),
             retries: self.upstream_retries.with(&[label]),
+            down: DownMetrics { down: self.upstream_down.with(&[label]), openings: self.upstream_downs.with(&[label]) },
+            server_time: self.upstream_duration.with(&[label]),
+        }
+    }
+
+    /// Returns the handles for requests with an idempotency key.
+    pub fn keyed(&self) -> KeyedMetrics {
+        KeyedMetrics {
+            runs: self.keyed_requests.with(&["run"]),
+            replays: self.keyed_requests.with(&["replayed"]),
+            keys: self.keys.with(&[]),
+            bytes: self.key_answer_bytes.with(&[]),
         }
     }
 
@@ -156,13 +206,19 @@ impl Metrics {
         out
     }
 
-    fn families(&self) -> [&dyn AnyFamily; 13] {
+    fn families(&self) -> [&dyn AnyFamily; 19] {
         [
             &self.requests,
             &self.request_errors,
             &self.request_duration,
             &self.requests_in_flight,
             &self.upstream_retries,
+            &self.upstream_down,
+            &self.upstream_downs,
+            &self.upstream_duration,
+            &self.keyed_requests,
+            &self.keys,
+            &self.key_answer_bytes,
             &self.refusals,
             &self.links,
             &self.sessions,
@@ -192,6 +248,23 @@ pub struct RouteMetrics {
     pub in_flight: Gauge,
     /// Safe requests sent again because a pooled connection had died.
     pub retries: Counter,
+    /// Whether the upstream is beyond reach.
+    pub down: DownMetrics,
+    /// Time from the request's last byte to the answer's head.
+    pub server_time: Histogram,
+}
+
+/// What is counted of requests with an idempotency key.
+#[derive(Clone, Debug)]
+pub struct KeyedMetrics {
+    /// Requests that ran.
+    pub runs: Counter,
+    /// Requests answered with what another one had got.
+    pub replays: Counter,
+    /// Keys remembered now.
+    pub keys: Gauge,
+    /// Bytes of answers kept now.
+    pub bytes: Gauge,
 }
 
 impl RouteMetrics {

@@ -24,6 +24,24 @@ pub enum ProxyError {
     /// An HTTP/1.0 client cannot tell the end of a streamed answer from a cut.
     #[error("answer is streamed, which http/1.0 cannot carry safely")]
     Http10Stream,
+    /// The request ran, or may have, under its key, and its answer is no longer to be had.
+    #[error("request has run under this key and its answer is not kept")]
+    KeyAnswerGone,
+    /// The request with the same key has not ended in the time a repeat waits.
+    #[error("request with the same idempotency key is still running")]
+    KeyInProgress,
+    /// The `Idempotency-Key` is none: empty, too long, malformed or given twice.
+    #[error("idempotency key is malformed")]
+    KeyInvalid,
+    /// No further key can be remembered, so the request would run unprotected.
+    #[error("no further idempotency key can be remembered")]
+    KeyMemoryFull,
+    /// The key was used for another request: another method, path or body.
+    #[error("idempotency key belongs to another request")]
+    KeyMismatch,
+    /// The route wants an `Idempotency-Key` and the request has none.
+    #[error("route wants an idempotency key")]
+    KeyMissing,
     /// CONNECT, or an upgrade the front door does not pass on.
     #[error("method is not allowed")]
     MethodNotAllowed,
@@ -63,6 +81,9 @@ pub enum ProxyError {
     /// Connecting to the upstream took too long.
     #[error("connecting to the upstream took too long")]
     UpstreamConnectTimeout,
+    /// The last attempts to connect to the upstream waited in vain, so that none was made for this request.
+    #[error("upstream is beyond reach")]
+    UpstreamDown,
     /// The upstream did not answer in time.
     #[error("upstream sent no answer in time")]
     UpstreamFirstByteTimeout,
@@ -86,10 +107,16 @@ pub enum ProxyError {
 
 impl ProxyError {
     /// Every error, in the order of their discriminants.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 29] = [
         Self::BodyTooLarge,
         Self::Draining,
         Self::Http10Stream,
+        Self::KeyAnswerGone,
+        Self::KeyInProgress,
+        Self::KeyInvalid,
+        Self::KeyMemoryFull,
+        Self::KeyMismatch,
+        Self::KeyMissing,
         Self::MethodNotAllowed,
         Self::NoRoute,
         Self::PlainHttpRefused,
@@ -103,6 +130,7 @@ impl ProxyError {
         Self::UpstreamBodyIdle,
         Self::UpstreamClosed,
         Self::UpstreamConnectTimeout,
+        Self::UpstreamDown,
         Self::UpstreamFirstByteTimeout,
         Self::UpstreamRefused,
         Self::UpstreamReset,
@@ -119,10 +147,16 @@ impl ProxyError {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::PlainHttpRefused => StatusCode::FORBIDDEN,
-            Self::RequestBodyCut | Self::RequestMalformed => StatusCode::BAD_REQUEST,
+            Self::KeyAnswerGone | Self::KeyInProgress => StatusCode::CONFLICT,
+            Self::KeyInvalid | Self::KeyMissing | Self::RequestBodyCut | Self::RequestMalformed => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::KeyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
             Self::RequestBodyIdle => StatusCode::REQUEST_TIMEOUT,
             Self::TooEarly => StatusCode::TOO_EARLY,
-            Self::Draining | Self::TooManyInFlight => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Draining | Self::KeyMemoryFull | Self::TooManyInFlight | Self::UpstreamDown => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::UpstreamBadResponse
             | Self::UpstreamBodyCut
             | Self::UpstreamClosed
@@ -143,6 +177,12 @@ impl ProxyError {
             Self::BodyTooLarge => "body_too_large",
             Self::Draining => "draining",
             Self::Http10Stream => "http10_stream",
+            Self::KeyAnswerGone => "key_answer_gone",
+            Self::KeyInProgress => "key_in_progress",
+            Self::KeyInvalid => "key_invalid",
+            Self::KeyMemoryFull => "key_memory_full",
+            Self::KeyMismatch => "key_mismatch",
+            Self::KeyMissing => "key_missing",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NoRoute => "no_route",
             Self::PlainHttpRefused => "plain_http_refused",
@@ -156,6 +196,7 @@ impl ProxyError {
             Self::UpstreamBodyIdle => "upstream_body_idle",
             Self::UpstreamClosed => "upstream_closed",
             Self::UpstreamConnectTimeout => "upstream_connect_timeout",
+            Self::UpstreamDown => "upstream_down",
             Self::UpstreamFirstByteTimeout => "upstream_first_byte_timeout",
             Self::UpstreamRefused => "upstream_refused",
             Self::UpstreamReset => "upstream_reset",
@@ -170,6 +211,10 @@ impl ProxyError {
     pub fn executed(self) -> bool {
         match self {
             Self::Draining
+            | Self::KeyInvalid
+            | Self::KeyMemoryFull
+            | Self::KeyMismatch
+            | Self::KeyMissing
             | Self::MethodNotAllowed
             | Self::NoRoute
             | Self::PlainHttpRefused
@@ -178,12 +223,15 @@ impl ProxyError {
             | Self::TooManyInFlight
             | Self::UpstreamClosed
             | Self::UpstreamConnectTimeout
+            | Self::UpstreamDown
             | Self::UpstreamRefused
             | Self::UpstreamTls
             | Self::UpstreamUnresolved
             | Self::UpgradeUnsupported => false,
             Self::BodyTooLarge
             | Self::Http10Stream
+            | Self::KeyAnswerGone
+            | Self::KeyInProgress
             | Self::RequestBodyCut
             | Self::RequestBodyIdle
             | Self::UpstreamBadResponse
@@ -216,6 +264,7 @@ impl ProxyError {
 impl From<&ConnectError> for ProxyError {
     fn from(error: &ConnectError) -> Self {
         match error {
+            ConnectError::Down => Self::UpstreamDown,
             ConnectError::Refused(_) => Self::UpstreamRefused,
             ConnectError::Timeout => Self::UpstreamConnectTimeout,
             ConnectError::Tls(_) => Self::UpstreamTls,

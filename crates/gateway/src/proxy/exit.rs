@@ -1,6 +1,7 @@
 //! The way out of one route: its client, its limit, its counters.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::uri::Authority;
 use http::{Request, Response};
@@ -8,14 +9,17 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::capture_connection;
+use ropeway_core::Time;
+use ropeway_core::quality::ServerTime;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
-use super::body::{Exchange, RequestBody, Slot};
+use super::body::{self, Exchange, RequestBody, ResponseBody, Slot};
+use super::errors::ErrorCounters;
 use super::{Peer, ProxyBody, ProxyError, headers, source_of};
 use crate::builtin::Builtin;
-use crate::metrics::{Metrics, RouteMetrics};
-use crate::route::{Route, Router};
+use crate::metrics::{Histogram, Metrics, RouteMetrics};
+use crate::route::{Route, RouteId, Router};
 use crate::upstream::{ConnectError, HttpTarget, Target, Upstream};
 
 /// The routes in force, with an exit for each.
@@ -46,6 +50,10 @@ impl Table {
         let route = self.router.route(authority, path)?;
         Some(Arc::clone(&self.exits[route.id().index()]))
     }
+
+    pub(super) fn exit_of(&self, route: RouteId) -> Option<&Exit> {
+        self.exits.get(route.index()).map(AsRef::as_ref)
+    }
 }
 
 /// What one route needs to send its requests.
@@ -55,6 +63,7 @@ pub(super) struct Exit {
     pub(super) way: Way,
     pub(super) metrics: RouteMetrics,
     in_flight: Arc<Semaphore>,
+    server_time: Arc<AnswerTimes>,
 }
 
 /// What answers the requests of a route.
@@ -68,14 +77,69 @@ impl Exit {
     fn new(route: Arc<Route>, metrics: RouteMetrics) -> Self {
         let way = match route.target() {
             Target::Builtin(builtin) => Way::Builtin(*builtin),
-            Target::Http(target) => Way::Http(target.clone(), Arc::new(Upstream::new(target, route.spec()))),
+            Target::Http(target) => {
+                Way::Http(target.clone(), Arc::new(Upstream::new(target, route.spec(), metrics.down.clone())))
+            }
         };
         let permits = route.spec().in_flight_max.min(Semaphore::MAX_PERMITS);
-        Self { route, way, metrics, in_flight: Arc::new(Semaphore::new(permits)) }
+        let server_time = Arc::new(AnswerTimes::new(metrics.server_time.clone()));
+        Self { route, way, metrics, in_flight: Arc::new(Semaphore::new(permits)), server_time }
     }
 
     fn renumbered(&self, route: Arc<Route>) -> Self {
-        Self { route, way: self.way.clone(), metrics: self.metrics.clone(), in_flight: Arc::clone(&self.in_flight) }
+        Self {
+            route,
+            way: self.way.clone(),
+            metrics: self.metrics.clone(),
+            in_flight: Arc::clone(&self.in_flight),
+            server_time: Arc::clone(&self.server_time),
+        }
+    }
+
+    /// Sends a request where the route leads, and returns the answer's head once it is there.
+    pub(super) async fn serve(
+        &self,
+        request: Request<ProxyBody>,
+        authority: &Authority,
+        peer: &Peer,
+        errors: &Arc<ErrorCounters>,
+    ) -> Result<Response<ProxyBody>, ProxyError> {
+        let started = Instant::now();
+        let slot = self.slot(started)?;
+        let exchange = Exchange::new(started);
+        match &self.way {
+            Way::Builtin(builtin) => {
+                let response = builtin.answer(self.bounded(request, &exchange)).await;
+                Ok(response.map(|body| self.watched(body, exchange, slot, errors)))
+            }
+            Way::Http(target, upstream) => {
+                // Boxed, so that requests to built-in services do not carry its size.
+                let answer = Box::pin(self.send(target, upstream, request, authority, peer, &exchange));
+                let response = answer.await?;
+                Ok(response.map(|body| self.watched(body, exchange, slot, errors)))
+            }
+        }
+    }
+
+    /// Watches over the body of an answer until its end.
+    pub(super) fn watched<B>(
+        &self,
+        body: B,
+        exchange: Arc<Exchange>,
+        slot: Slot,
+        errors: &Arc<ErrorCounters>,
+    ) -> ProxyBody
+    where
+        B: http_body::Body<Data = bytes::Bytes> + Send + Unpin + 'static,
+        B::Error: body::Cause,
+    {
+        let idle = self.route.spec().idle_timeout;
+        ResponseBody::new(body, exchange, idle, Arc::clone(errors), slot).boxed_unsync()
+    }
+
+    /// Returns how long a client may expect its requests to take here: as the route says, else as 99 of 100 have.
+    pub(super) fn server_time(&self) -> Option<Duration> {
+        self.route.spec().server_time.or_else(|| self.server_time.p99())
     }
 
     /// Takes one place within the route's limit.
@@ -91,7 +155,7 @@ impl Exit {
 
     /// Bounds the body of a request to a built-in service, unless it is known to be small: such
     /// a body comes back or is dropped, and the answer's body watches over silence.
-    pub(super) fn bounded(&self, request: Request<ProxyBody>, exchange: &Arc<Exchange>) -> Request<ProxyBody> {
+    fn bounded(&self, request: Request<ProxyBody>, exchange: &Arc<Exchange>) -> Request<ProxyBody> {
         let spec = self.route.spec();
         let known = request.body().size_hint().upper();
         if known.is_some_and(|length| length <= spec.body_bytes_max) {
@@ -104,7 +168,7 @@ impl Exit {
     }
 
     /// Sends a request over the pool and waits for the answer's head.
-    pub(super) async fn send(
+    async fn send(
         &self,
         target: &HttpTarget,
         upstream: &Upstream<RequestBody>,
@@ -158,14 +222,22 @@ impl Exit {
             answer = &mut answer => Some(answer),
             () = &mut connected => None,
         };
+        let connected = Instant::now();
+        let ended = |answer: Result<Response<Incoming>, _>| {
+            let answer = answer.map_err(|error| self.named(&error, exchange));
+            if answer.is_ok() {
+                self.server_time.observe(connected.max(exchange.last_moved()).elapsed());
+            }
+            answer
+        };
         if let Some(answer) = early {
-            return answer.map_err(|error| self.named(&error, exchange));
+            return ended(answer);
         }
-        let mut deadline = Instant::now() + limit;
+        let mut deadline = connected + limit;
         loop {
             tokio::select! {
                 biased;
-                answer = &mut answer => return answer.map_err(|error| self.named(&error, exchange)),
+                answer = &mut answer => return ended(answer),
                 () = sleep_until(deadline) => {}
             }
             let now = Instant::now();
@@ -175,6 +247,7 @@ impl Exit {
             } else if quiet_until > now {
                 deadline = quiet_until;
             } else {
+                self.server_time.observe(limit);
                 return Err(ProxyError::UpstreamFirstByteTimeout);
             }
         }
@@ -185,6 +258,34 @@ impl Exit {
         let (route, name) = (self.route.label(), named.name());
         tracing::debug!(route, name, error = error as &dyn std::error::Error, "upstream failed");
         named
+    }
+}
+
+/// How long the upstream took to answer: for the metrics since the start, for clients over the last minutes.
+#[derive(Debug)]
+struct AnswerTimes {
+    recent: Mutex<ServerTime>,
+    origin: Instant,
+    metric: Histogram,
+}
+
+impl AnswerTimes {
+    fn new(metric: Histogram) -> Self {
+        Self { recent: Mutex::new(ServerTime::new(Time::ZERO)), origin: Instant::now(), metric }
+    }
+
+    fn observe(&self, took: Duration) {
+        self.metric.observe(took);
+        self.with(|recent, now| recent.handle_answer(took, now));
+    }
+
+    fn p99(&self) -> Option<Duration> {
+        self.with(ServerTime::p99)
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut ServerTime, Time) -> T) -> T {
+        let now = Time::from_origin(self.origin.elapsed());
+        act(&mut self.recent.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
 }
 

@@ -84,6 +84,7 @@ pub(super) fn to_upstream<B>(
     headers.remove(header::PROXY_AUTHORIZATION);
     // The gateway has answered 100-continue itself (RFC 9110 section 10.1.1).
     headers.remove(header::EXPECT);
+    headers.remove(super::SCOPE_HEADER);
     strip_claims(headers);
     if wants_trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));

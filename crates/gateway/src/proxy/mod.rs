@@ -5,29 +5,31 @@ mod error;
 mod errors;
 mod exit;
 mod headers;
+mod keyed;
 mod tunnel;
 
 pub use self::error::{ERROR_HEADER, NOT_EXECUTED_HEADER, ProxyError};
 pub use self::headers::USER_HEADER;
+pub use self::keyed::{KEY_HEADER, KeyedConfig, REPLAYED_HEADER, SCOPE_HEADER};
 pub use self::tunnel::Tunnel;
 
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::uri::Authority;
 use http::{Request, Response};
-use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
-use self::body::{Exchange, ResponseBody, Slot};
 use self::errors::ErrorCounters;
-use self::exit::{Exit, Table, Way};
+use self::exit::{Exit, Table};
+use self::keyed::{Key, Keyed, Place};
 use crate::metrics::Metrics;
-use crate::route::Router;
+use crate::route::{RouteId, Router};
 
 /// A streaming body in either direction; an error means that it is incomplete.
 pub type ProxyBody = UnsyncBoxBody<Bytes, ProxyError>;
@@ -60,14 +62,21 @@ pub struct Proxy {
     table: ArcSwap<Table>,
     metrics: Arc<Metrics>,
     errors: Arc<ErrorCounters>,
+    keyed: Arc<Keyed>,
 }
 
 impl Proxy {
-    /// Makes a proxy for the routes of `router`.
+    /// Makes a proxy for the routes of `router`, which remembers keyed requests as is the default.
     pub fn new(router: Router, metrics: Arc<Metrics>) -> Self {
+        Self::remembering(KeyedConfig::default(), router, metrics)
+    }
+
+    /// Makes a proxy for the routes of `router`, and says what it remembers of keyed requests.
+    pub fn remembering(keyed: KeyedConfig, router: Router, metrics: Arc<Metrics>) -> Self {
         let table = Table::new(router, &metrics, None);
         let errors = Arc::new(ErrorCounters::new(&metrics));
-        Self { table: ArcSwap::from_pointee(table), metrics, errors }
+        let keyed = Keyed::new(keyed, &metrics, Arc::clone(&errors));
+        Self { table: ArcSwap::from_pointee(table), metrics, errors, keyed }
     }
 
     /// Swaps the routes; requests in flight end as they began, and the pool and limit of an
@@ -86,14 +95,40 @@ impl Proxy {
     /// bodies stream on.
     ///
     /// The request's authority is that of its URI, else its `Host`. The answer's body ends in
-    /// an error where the upstream's was cut.
+    /// an error where the upstream's was cut. A request with an `Idempotency-Key` runs in a task
+    /// of its own, to its end even if this future is dropped, and once for all that bring the
+    /// same key.
     ///
     /// # Errors
     /// Names what kept the answer from coming; counted already.
     pub async fn forward(&self, request: Request<ProxyBody>, peer: Peer) -> Result<Response<ProxyBody>, ProxyError> {
         let (exit, authority) = self.admit(&request, &peer).map_err(|error| self.counted(error))?;
-        let answer = self.serve(&exit, request, &authority, &peer).await;
+        let answer = match Key::of(&request, exit.route.spec(), &authority, &peer, &self.keyed.config.credentials) {
+            Err(error) => Err(error),
+            Ok(None) => exit.serve(request, &authority, &peer, &self.errors).await,
+            Ok(Some(key)) => {
+                let place = Place { exit: Arc::clone(&exit), authority, peer: peer.clone() };
+                // Boxed, so that requests without a key do not carry its size.
+                Box::pin(self.keyed.forward(&key, request, place)).await
+            }
+        };
         self.account(&exit, &peer, answer)
+    }
+
+    /// Returns the time that requests of a route may be expected to take here, from their last byte to the answer's head: what
+    /// the route says (`server_time`), else the p99 of the last minutes once it is known; `None` for a route that is not served.
+    pub fn server_time(&self, route: RouteId) -> Option<Duration> {
+        self.table.load().exit_of(route)?.server_time()
+    }
+
+    /// Returns the keyed requests under way, whether or not their clients are still there; a drain waits for them.
+    pub fn runs(&self) -> &TaskTracker {
+        &self.keyed.runs
+    }
+
+    /// Forgets the keyed requests that have had their time. They are never answered after it, but held until then.
+    pub fn sweep(&self) {
+        self.keyed.sweep();
     }
 
     /// Finds the route and refuses what must not reach it.
@@ -120,39 +155,6 @@ impl Proxy {
             return Err(ProxyError::BodyTooLarge);
         }
         Ok((exit, authority))
-    }
-
-    async fn serve(
-        &self,
-        exit: &Exit,
-        request: Request<ProxyBody>,
-        authority: &Authority,
-        peer: &Peer,
-    ) -> Result<Response<ProxyBody>, ProxyError> {
-        let started = Instant::now();
-        let slot = exit.slot(started)?;
-        let exchange = Exchange::new(started);
-        match &exit.way {
-            Way::Builtin(builtin) => {
-                let response = builtin.answer(exit.bounded(request, &exchange)).await;
-                Ok(response.map(|body| self.watched(exit, body, exchange, slot)))
-            }
-            Way::Http(target, upstream) => {
-                // Boxed, so that requests to built-in services do not carry its size.
-                let answer = Box::pin(exit.send(target, upstream, request, authority, peer, &exchange));
-                let response = answer.await?;
-                Ok(response.map(|body| self.watched(exit, body, exchange, slot)))
-            }
-        }
-    }
-
-    fn watched<B>(&self, exit: &Exit, body: B, exchange: Arc<Exchange>, slot: Slot) -> ProxyBody
-    where
-        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: body::Cause,
-    {
-        let idle = exit.route.spec().idle_timeout;
-        ResponseBody::new(body, exchange, idle, Arc::clone(&self.errors), slot).boxed_unsync()
     }
 
     fn account(

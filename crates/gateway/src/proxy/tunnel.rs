@@ -104,7 +104,7 @@ impl Proxy {
             headers::from_upstream(&mut response);
             if !switched {
                 exchange.set_answered();
-                return Ok(response.map(|body| self.watched(&exit, body, exchange, slot)));
+                return Ok(response.map(|body| exit.watched(body, exchange, slot, &self.errors)));
             }
             set_upgrade(response.headers_mut(), protocol);
             tunnel = Some(Tunnel {

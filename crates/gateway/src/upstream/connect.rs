@@ -1,12 +1,10 @@
 //! Opens TCP and TLS connections to one upstream, within a time limit.
 
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -62,25 +60,13 @@ impl Connector {
     }
 }
 
-impl tower_service::Service<Uri> for Connector {
-    type Response = TokioIo<UpstreamIo>;
-    type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let connector = self.clone();
-        Box::pin(async move { connector.connect(false).await })
-    }
-}
-
 /// Why no connection to an upstream came about; the request was not sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
+    /// The last attempts waited in vain, and this one was not made.
+    #[error("upstream is beyond reach")]
+    Down,
     /// Every address refused or was unreachable.
     #[error("upstream refused: {0}")]
     Refused(#[source] io::Error),

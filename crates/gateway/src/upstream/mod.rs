@@ -1,9 +1,11 @@
 //! Connections from the gateway to the services behind it.
 
 mod connect;
+mod gate;
 mod target;
 
 pub use self::connect::{ConnectError, UpstreamIo};
+pub use self::gate::DownMetrics;
 pub use self::target::{HttpTarget, Target, TargetError};
 
 use std::time::Duration;
@@ -14,13 +16,14 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use self::connect::Connector;
+use self::gate::Gate;
 use crate::route::RouteSpec;
 
 /// Pooled HTTP client of one route.
 #[derive(Debug)]
 pub struct Upstream<B> {
-    client: Client<Connector, B>,
-    connector: Connector,
+    client: Client<Gate, B>,
+    gate: Gate,
 }
 
 impl<B> Upstream<B>
@@ -29,8 +32,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// Makes a client with an empty pool.
-    pub fn new(target: &HttpTarget, spec: &RouteSpec) -> Self {
-        let connector = Connector::new(target.clone(), spec.connect_timeout);
+    pub fn new(target: &HttpTarget, spec: &RouteSpec, metrics: DownMetrics) -> Self {
+        let gate = Gate::new(Connector::new(target.clone(), spec.connect_timeout), metrics);
         let window = H2_STREAM_WINDOW_BYTES;
         let streams = u32::try_from(spec.in_flight_max).unwrap_or(u32::MAX);
         let client = Client::builder(TokioExecutor::new())
@@ -47,8 +50,8 @@ where
             .http2_max_send_buf_size(H2_SEND_BYTES)
             .http2_max_header_list_size(HEADER_BYTES_MAX)
             .http2_keep_alive_interval(H2_KEEP_ALIVE)
-            .build(connector.clone());
-        Self { client, connector }
+            .build(gate.clone());
+        Self { client, gate }
     }
 
     /// Sends a request over a pooled connection or a new one.
@@ -67,7 +70,7 @@ where
     /// # Errors
     /// As [`ConnectError`] says.
     pub async fn connect(&self) -> Result<TokioIo<UpstreamIo>, ConnectError> {
-        self.connector.connect(true).await
+        self.gate.connect(true).await
     }
 }
 

@@ -4,6 +4,8 @@ mod door;
 mod front;
 mod h3;
 mod hostile;
+mod keyed;
 mod linger;
 mod proxy;
+mod reach;
 mod support;

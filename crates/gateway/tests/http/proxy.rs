@@ -560,7 +560,7 @@ async fn a_huge_answer_is_read_only_as_fast_as_the_client_takes_it() {
 }
 
 /// A fresh CA certificate as PEM, and a server with a certificate of it for 127.0.0.1.
-fn certificate() -> (Vec<u8>, Arc<rustls::ServerConfig>) {
+pub(crate) fn certificate() -> (Vec<u8>, Arc<rustls::ServerConfig>) {
     certificate_for(&[])
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use ropeway_core::{
     CarrierKind,
-    connect::{EstablishConfig, ReconnectConfig},
+    connect::{EstablishConfig, ReconnectConfig, Unit},
     request::Hosts,
     session,
 };
@@ -21,7 +21,7 @@ use crate::{
 #[must_use]
 pub struct Builder {
     gateway: Option<String>,
-    access_points: Vec<(String, Vec<CarrierKind>)>,
+    access_points: Vec<(String, Vec<CarrierKind>, Option<Unit>)>,
     carriers: Vec<CarrierKind>,
     trust: Option<Vec<u8>>,
     tickets: Option<Tickets>,
@@ -82,7 +82,14 @@ impl Builder {
         address: impl fmt::Display,
         carriers: impl IntoIterator<Item = CarrierKind>,
     ) -> Self {
-        self.access_points.push((address.to_string(), carriers.into_iter().collect()));
+        self.access_points.push((address.to_string(), carriers.into_iter().collect(), None));
+        self
+    }
+
+    /// Adds an access point of a unit: a site whose gateways share what they know of sessions. Where one unit cannot be reached or does
+    /// not serve, the client moves to another, and leaves what it has under way to the first.
+    pub fn access_point_in(mut self, unit: impl AsRef<str>, address: impl fmt::Display) -> Self {
+        self.access_points.push((address.to_string(), CarrierKind::ALL.to_vec(), Some(Unit::from(unit.as_ref()))));
         self
     }
 
@@ -213,19 +220,19 @@ impl Builder {
     fn config(self) -> Result<Config, BuildError> {
         let allowed = |carrier: &CarrierKind| self.carriers.is_empty() || self.carriers.contains(carrier);
         let mut access_points = Vec::new();
-        for (address, carriers) in &self.access_points {
-            let place = Place::parse(address).ok_or_else(|| BuildError::AccessPoint(address.clone()))?;
+        for (address, carriers, unit) in &self.access_points {
+            let seat = Seat::parse(address).ok_or_else(|| BuildError::AccessPoint(address.clone()))?;
             let carriers: Vec<CarrierKind> = carriers.iter().copied().filter(allowed).collect();
             if !carriers.is_empty() {
-                access_points.push(AccessPoint { place, carriers });
+                access_points.push(AccessPoint { seat, carriers, unit: unit.clone() });
             }
         }
         if access_points.is_empty() && !self.access_points.is_empty() {
             return Err(BuildError::NoCarrier);
         }
-        let named = access_points.iter().find_map(|point| match &point.place {
-            Place::Address(_) => None,
-            Place::Name(name, _) => Some(name.clone()),
+        let named = access_points.iter().find_map(|point| match &point.seat {
+            Seat::Address(_) => None,
+            Seat::Name(name, _) => Some(name.clone()),
         });
         let gateway = match self.gateway.or(named) {
             Some(gateway) => gateway,
@@ -285,17 +292,19 @@ pub(crate) struct Config {
 /// Where a gateway can be reached, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessPoint {
-    pub(crate) place: Place,
+    pub(crate) seat: Seat,
     pub(crate) carriers: Vec<CarrierKind>,
+    /// The unit it belongs to, where the app said so.
+    pub(crate) unit: Option<Unit>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Seat {
     Address(SocketAddr),
     Name(String, u16),
 }
 
-impl Place {
+impl Seat {
     fn parse(text: &str) -> Option<Self> {
         if let Ok(address) = text.parse() {
             return Some(Self::Address(address));
@@ -367,7 +376,7 @@ mod tests {
         let builder = Client::builder().ticket("t").access_point("192.0.2.1:443").access_point("gw.test:8443");
         let config = builder.config().unwrap();
         assert_eq!(config.gateway, "gw.test");
-        assert_eq!(config.access_points[1].place, Place::Name("gw.test".into(), 8443));
+        assert_eq!(config.access_points[1].seat, Seat::Name("gw.test".into(), 8443));
         assert_eq!(config.access_points[0].carriers, CarrierKind::ALL);
     }
 

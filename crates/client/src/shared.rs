@@ -13,7 +13,7 @@ use std::{
 use ropeway_core::{
     Time,
     connect::Candidate,
-    request::{Budget, Hosts, Way},
+    request::{Budget, Hosts, LinkView, Way},
     session::{self, Feed, FeedItem},
     wire::message::RefuseCode,
 };
@@ -46,20 +46,22 @@ pub(crate) struct Shared {
 pub(crate) struct View {
     /// The session that takes new requests.
     pub(crate) live: Option<Live>,
+    /// How the link is, in the words of a request's ladder.
+    pub(crate) link: LinkView,
     /// What the gateways serve; `None` until they said so.
     pub(crate) hosts: Option<Arc<Hosts>>,
     /// Why waiting for a link is of no use.
     pub(crate) failure: Option<LinkFailure>,
     /// What went wrong last.
     pub(crate) trouble: Option<Arc<str>>,
-    /// When an attempt to get a link last came further.
-    pub(crate) alive_at: Time,
     pub(crate) closed: bool,
 }
 
 /// A session with an open link.
 #[derive(Clone)]
 pub(crate) struct Live {
+    /// Number of the session.
+    pub(crate) number: u64,
     pub(crate) session: ClientSession,
     pub(crate) candidate: Candidate,
     /// One for each exchange that may be open.
@@ -92,6 +94,8 @@ pub(crate) struct Wishes {
     pub(crate) waiting: usize,
     pub(crate) network_changed: bool,
     pub(crate) ticket: Option<String>,
+    /// The newest session whose gateway could not do what it is there for.
+    pub(crate) unserved: Option<u64>,
     pub(crate) close: bool,
 }
 
@@ -114,7 +118,8 @@ impl Shared {
     pub(crate) fn new(config: Config) -> Self {
         let clock = Clock::new();
         let log = Arc::new(AttemptLog::new(clock));
-        let view = View { hosts: config.hosts.clone(), ..View::default() };
+        let link = if config.access_points.is_empty() { LinkView::None } else { LinkView::Sought { alive_at: None } };
+        let view = View { hosts: config.hosts.clone(), link, ..View::default() };
         let roster = Roster { sessions: Vec::new(), topics: config.topics.clone() };
         Self {
             direct: Direct::new(config.trust.clone(), Arc::clone(&log), clock),

@@ -100,6 +100,16 @@ impl Adapter {
         &self.about
     }
 
+    /// Says that the app has started.
+    ///
+    /// # Errors
+    ///
+    /// When the adapter does not read any more.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        writeln!(self.input, "{{\"begin\":true}}")?;
+        self.input.flush()
+    }
+
     /// Asks for a request.
     pub(crate) fn ask(&mut self, id: &str, task: &Task, origin: &str) -> io::Result<()> {
         let line = json!({

@@ -43,6 +43,10 @@ pub(crate) fn run(
     }
     let origin = origin_of(lab);
     let begin = lab.begin()?;
+    if peer.through_gateway && !work.is_cold() {
+        // An app that keeps a link opens it when it starts. One that has ended is scored as such.
+        adapters.iter_mut().flatten().for_each(|adapter| drop(adapter.begin()));
+    }
     let mut round = Round { begin, origin, adapters, tries: requests.iter().map(|_| Try::default()).collect() };
     round.go(&requests, &heard, stop)?;
     let traffic = lab.finish();

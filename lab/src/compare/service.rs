@@ -93,8 +93,11 @@ pub(crate) fn origin_of(lab: &dyn Lab) -> String {
 
 fn access_points(lab: &dyn Lab, sites: &[Site]) -> String {
     let mut text = format!("{HOST}:{}", lab.port());
-    for address in sites.iter().flat_map(|site| &site.addresses) {
-        write!(text, ",{}", SocketAddr::new(*address, lab.port())).expect("a string takes what is written");
+    for (number, site) in sites.iter().enumerate() {
+        for address in &site.addresses {
+            let address = SocketAddr::new(*address, lab.port());
+            write!(text, ",{number}={address}").expect("a string takes what is written");
+        }
     }
     text
 }

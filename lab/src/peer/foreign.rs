@@ -14,7 +14,7 @@ pub(super) async fn serve() -> Result<(), CommandError> {
     let client = client(file_of("LAB_CA")?)?;
     let settings = "retry::for_host with a classifier for GET: any error or 5xx is tried again, at most twice, within the default \
                     budget of 20 % (docs.rs/reqwest, module retry); no connect timeout; HTTP/2";
-    lines::serve("reqwest", VERSION, settings, |asked| fetch(client.clone(), asked)).await;
+    lines::serve("reqwest", VERSION, settings, || (), |asked| fetch(client.clone(), asked)).await;
     Ok(())
 }
 

@@ -46,8 +46,8 @@ impl Asked {
     }
 }
 
-/// Says what the peer is, then answers requests until it is told to quit.
-pub(super) async fn serve<F>(peer: &str, version: &str, settings: &str, fetch: impl Fn(Asked) -> F)
+/// Says what the peer is, then answers requests until it is told to quit. `begin` is called when the app is said to have started.
+pub(super) async fn serve<F>(peer: &str, version: &str, settings: &str, begin: impl Fn(), fetch: impl Fn(Asked) -> F)
 where
     F: Future<Output = Result<Answered, Failure>> + Send + 'static,
 {
@@ -55,7 +55,14 @@ where
     let (sender, mut asked) = mpsc::channel(IN_FLIGHT_MAX);
     // Reading standard input blocks; the thread ends with the process.
     std::thread::spawn(move || read(&sender));
-    while let Some(request) = asked.recv().await {
+    while let Some(line) = asked.recv().await {
+        let request = match line {
+            Line::Asked(request) => request,
+            Line::Begin { .. } => {
+                begin();
+                continue;
+            }
+        };
         let fetching = fetch(request.clone());
         tokio::spawn(async move {
             let started = Instant::now();
@@ -72,7 +79,18 @@ where
     }
 }
 
-fn read(sender: &mpsc::Sender<Asked>) {
+/// What the harness may say.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Asked(Asked),
+    Begin {
+        #[expect(dead_code, reason = "only its name counts")]
+        begin: bool,
+    },
+}
+
+fn read(sender: &mpsc::Sender<Line>) {
     for line in io::stdin().lock().lines() {
         // `{"quit": true}` is no request, and ends as the end of the input does.
         let Some(request) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { return };

@@ -14,8 +14,10 @@ use crate::error::CommandError;
 /// Serves with one client. Without a gateway to go through it says so to every request.
 pub(super) async fn serve() -> Result<(), CommandError> {
     let client = client().map_err(|error| error.to_string());
-    let settings = "the library's defaults; access points are the name and every address of the servers, as an app has them built in";
-    lines::serve("ropeway", env!("CARGO_PKG_VERSION"), settings, |asked| fetch(client.clone(), asked)).await;
+    let settings = "access points are the name and every address of the servers with their site, as an app has them built in; the link is \
+                    opened when the app starts, as the README advises, but for the work `cold`; else the library's defaults";
+    let begin = || client.iter().for_each(ropeway::Client::connect);
+    lines::serve("ropeway", env!("CARGO_PKG_VERSION"), settings, begin, |asked| fetch(client.clone(), asked)).await;
     Ok(())
 }
 
@@ -49,7 +51,10 @@ fn client() -> Result<ropeway::Client, CommandError> {
     }
     let access_points = env::var(ACCESS_POINTS).unwrap_or_default();
     for point in access_points.split(',').filter(|point| !point.is_empty()) {
-        builder = builder.access_point(point);
+        builder = match point.split_once('=') {
+            Some((unit, address)) => builder.access_point_in(unit, address),
+            None => builder.access_point(point),
+        };
     }
     if let Some(ca) = file_of("LAB_CA")? {
         builder = builder.trust(ca);
@@ -77,5 +82,5 @@ async fn fetch(client: Result<ropeway::Client, String>, asked: Asked) -> Result<
 /// Variable that names the data folder of the gateway.
 const DATA: &str = "LAB_GATEWAY_DATA";
 
-/// Variable with the access points, separated by commas.
+/// Variable with the access points, separated by commas, each behind the name of its site and an equals sign where it has one.
 const ACCESS_POINTS: &str = "LAB_ACCESS_POINTS";

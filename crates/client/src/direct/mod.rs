@@ -50,11 +50,11 @@ impl Direct {
         Self { trust: trust.unwrap_or_default(), log, clock, client: OnceLock::new() }
     }
 
-    /// Sends a request and waits for the head of its answer. `connection` is told once there is a connection.
+    /// Sends a request and waits for the head of its answer. `connection` is given what tells of its connection once there is one.
     pub(crate) async fn send(
         &self,
         request: Request<Body>,
-        connection: &mut Option<CaptureConnection>,
+        connection: impl FnOnce(CaptureConnection),
     ) -> Result<Response<Body>, Failed> {
         let client = match self.client.get_or_init(|| self.make()) {
             Ok(client) => client.clone(),
@@ -62,7 +62,7 @@ impl Direct {
         };
         let broken = Arc::new(Mutex::new(None));
         let mut request = request.map(|body| body.noting(&broken));
-        *connection = Some(capture_connection(&mut request));
+        connection(capture_connection(&mut request));
         match client.request(request).await {
             Ok(response) => Ok(response.map(Body::direct)),
             Err(error) if error.is_connect() => Err(Failed::Connect(told(&error))),

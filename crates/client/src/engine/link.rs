@@ -11,6 +11,7 @@ use std::{
 
 use ropeway_core::{
     Time,
+    connect::ConnectionId,
     session::{ClientEvent, LinkError, Machine as _, Offered},
     wire::{Frame, FrameRef, message::RefuseCode},
 };
@@ -27,8 +28,7 @@ use crate::shared::{ClientSession, Shared};
 /// What a link tells the engine.
 #[derive(Debug)]
 pub(super) struct Report {
-    pub(super) session: u64,
-    pub(super) link: u64,
+    pub(super) connection: ConnectionId,
     pub(super) what: What,
 }
 
@@ -57,8 +57,9 @@ pub(super) enum What {
 /// One link of one session.
 pub(super) struct Link {
     pub(super) shared: Arc<Shared>,
+    pub(super) connection: ConnectionId,
+    /// Its number among the links of its session.
     pub(super) number: u64,
-    pub(super) session_number: u64,
     pub(super) session: ClientSession,
     pub(super) reports: mpsc::Sender<Report>,
     /// The link is closed once nothing runs on it.
@@ -88,7 +89,7 @@ impl Link {
     }
 
     const fn report(&self, what: What) -> Report {
-        Report { session: self.session_number, link: self.number, what }
+        Report { connection: self.connection, what }
     }
 
     fn pass_on(&self) {

@@ -1,6 +1,6 @@
-//! The task that keeps the link: it drives the machines of `ropeway_core` and does what they say.
+//! The task that keeps the link: it does what the keeper of `ropeway_core` says.
 
-mod connecting;
+mod connection;
 mod link;
 
 use std::{
@@ -13,32 +13,29 @@ use std::{
 };
 
 use ropeway_core::{
-    Time,
-    connect::{AttemptId, Candidate, FailReason, LostReason, Reconnect, ReconnectOutput, Records, Source},
+    connect::{Candidate, ConnectionId, Keeper, KeeperConfig, KeeperFailure, KeeperOutput, Place},
     request::Hosts,
-    session::{self, ClientConfig, Fate, HelloFacts, LinkError, Machine as _, Succession},
+    session::{self, Machine as _},
     wire::message::RefuseCode,
 };
 use ropeway_net::{
     carrier::CarrierError,
-    dial::{DialError, Dialed, Dialer, Trust, socket_reason},
-    link::Session,
+    dial::{DialError, Dialed, Dialer, Trust},
 };
 use tokio::{
     sync::{Semaphore, mpsc},
-    task::{AbortHandle, JoinSet},
+    task::JoinSet,
     time::{Instant, sleep_until},
 };
-use tracing::{Instrument as _, debug, debug_span, info, warn};
+use tracing::{debug, info, warn};
 
 use self::{
-    connecting::{Answered, Connecting, Prepared, Spare},
-    link::{Link, Report, What},
+    connection::{Connection, ended},
+    link::{Report, What},
 };
 use crate::{
     Event, LinkState,
-    identity::audience,
-    shared::{ClientSession, EXCHANGES_MAX, LinkFailure, Live, Shared, View},
+    shared::{ClientSession, LinkFailure, Live, Shared, View},
 };
 
 /// Keeps the link of a client until all its handles are gone.
@@ -61,409 +58,266 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 struct Engine {
     shared: Arc<Shared>,
     dialer: Dialer,
-    reconnect: Reconnect,
-    records: Records,
-    succession: Succession,
+    keeper: Keeper,
     members: BTreeMap<u64, Member>,
-    connecting: Option<Connecting>,
-    /// Counts attempts to get a link, so that late news of an earlier one are known as such.
-    generation: u64,
-    /// A connection that the last race left over.
-    spare: Option<Spare>,
+    connections: BTreeMap<ConnectionId, Connection>,
     jobs: JoinSet<Job>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
     answers: (mpsc::Sender<Answered>, mpsc::Receiver<Answered>),
-    /// The newest candidates that names resolved to.
-    candidates: Vec<(Candidate, Source)>,
     ticket: Option<String>,
-    seed: u64,
-    failure: Option<LinkFailure>,
-    /// Nothing but a new ticket or another network can help.
-    blocked: bool,
     hosts: Option<Arc<Hosts>>,
     /// What went wrong last.
     trouble: Option<Arc<str>>,
-    /// When an attempt to get a link last came further.
-    alive_at: Time,
 }
 
-/// A session and its link.
+/// A session.
 struct Member {
     session: ClientSession,
     permits: Arc<Semaphore>,
     leaving: Arc<AtomicBool>,
-    link: Option<OpenLink>,
-}
-
-struct OpenLink {
-    number: u64,
-    candidate: Candidate,
-    task: AbortHandle,
 }
 
 /// What was done beside the engine.
 enum Job {
-    Dialed { generation: u64, attempt: AttemptId, dialed: Result<Dialed, DialError> },
-    Prepared { generation: u64, prepared: Prepared },
+    Dialed { connection: ConnectionId, dialed: Result<Dialed, DialError> },
+    Fetched(Fetched),
+}
+
+/// What a link needs before the race.
+struct Fetched {
+    generation: u64,
+    places: Vec<Place>,
+    ticket: Result<String, String>,
+}
+
+/// Something came back on a connection whose handshake goes on.
+struct Answered {
+    connection: ConnectionId,
+    rtt: Duration,
 }
 
 impl Engine {
     fn new(shared: Arc<Shared>, dialer: Dialer) -> Self {
-        let seed = seed();
-        let now = shared.clock.now();
+        let config = &shared.config;
+        let config = KeeperConfig { establish: config.establish.clone(), reconnect: config.reconnect.clone() };
         Self {
-            reconnect: Reconnect::new(shared.config.reconnect.clone(), seed, now),
+            keeper: Keeper::new(config, seed(), shared.clock.now()),
             hosts: shared.config.hosts.clone(),
             shared,
             dialer,
-            records: Records::new(),
-            succession: Succession::default(),
             members: BTreeMap::new(),
-            connecting: None,
-            generation: 0,
-            spare: None,
+            connections: BTreeMap::new(),
             jobs: JoinSet::new(),
             reports: mpsc::channel(REPORTS_MAX),
             answers: mpsc::channel(ANSWERS_MAX),
-            candidates: Vec::new(),
             ticket: None,
-            seed,
-            failure: None,
-            blocked: false,
             trouble: None,
-            alive_at: now,
         }
     }
 
     async fn run(mut self) {
         loop {
             self.obey_wishes();
-            while let Some(ReconnectOutput::Connect) = self.reconnect.poll_output() {
-                self.connect();
-            }
+            self.follow_keeper();
             if self.shared.wishes().close {
                 return self.close().await;
             }
-            let deadline = self.poll_timeout();
+            let deadline = self.keeper.poll_timeout();
             let sleep =
                 sleep_until(deadline.map_or_else(|| Instant::now() + IDLE_TURN, |at| self.shared.clock.instant(at)));
             tokio::select! {
                 () = self.shared.wished.notified() => {}
                 Some(report) = self.reports.1.recv() => self.handle_report(report),
-                Some(answered) = self.answers.1.recv() => self.handle_answered(answered),
-                Some(Ok(job)) = self.jobs.join_next(), if !self.jobs.is_empty() => self.handle_job(job),
-                () = sleep => self.handle_timeout(),
+                Some(answered) = self.answers.1.recv() => {
+                    self.keeper.handle_answered(answered.connection, answered.rtt, self.shared.clock.now());
+                }
+                Some(Ok(job)) = self.jobs.join_next(), if !self.jobs.is_empty() => match job {
+                    Job::Dialed { connection, dialed } => self.handle_dialed(connection, dialed),
+                    Job::Fetched(fetched) => self.handle_fetched(fetched),
+                },
+                () = sleep => self.keeper.handle_timeout(self.shared.clock.now()),
             }
         }
     }
 
-    fn poll_timeout(&self) -> Option<Time> {
-        let connecting = self.connecting.as_ref().and_then(Connecting::poll_timeout);
-        let reconnect = self.reconnect.poll_timeout().filter(|_| !self.blocked);
-        let spare = self.spare.as_ref().map(|spare| spare.until);
-        [connecting, reconnect, spare].into_iter().flatten().min()
-    }
-
-    fn handle_timeout(&mut self) {
-        let now = self.shared.clock.now();
-        self.spare.take_if(|spare| spare.until <= now);
-        self.reconnect.handle_timeout(now);
-        self.handle_connect_timeout();
-    }
-
-    fn handle_job(&mut self, job: Job) {
-        match job {
-            Job::Dialed { generation, attempt, dialed } if generation == self.generation => {
-                self.handle_dialed(attempt, dialed);
+    /// Does what the keeper asks for.
+    fn follow_keeper(&mut self) {
+        let mut has_changed = false;
+        while let Some(output) = self.keeper.poll_output(self.shared.clock.now()) {
+            match output {
+                KeeperOutput::Changed => has_changed = true,
+                KeeperOutput::Dial { connection, candidate } => self.dial(connection, candidate),
+                KeeperOutput::Drop { connection, reason } => self.drop_connection(connection, reason),
+                KeeperOutput::ForgetTicket => self.ticket = None,
+                KeeperOutput::Greet { connection, session, fresh, .. } => self.greet(connection, session, fresh),
+                KeeperOutput::Leave { session } => self.leave(session),
+                KeeperOutput::LinkUp { .. } => self.trouble = None,
+                KeeperOutput::Prepare { generation } => self.prepare(generation),
+                KeeperOutput::Settle { session, gap } => self.settle(session, gap),
             }
-            Job::Prepared { generation, prepared } if generation == self.generation => self.handle_prepared(prepared),
-            Job::Dialed { .. } | Job::Prepared { .. } => {}
+        }
+        if has_changed {
+            self.publish();
         }
     }
 
     fn obey_wishes(&mut self) {
         let now = self.shared.clock.now();
-        let (waiting, changed, ticket) = {
+        let (waiting, changed, ticket, unserved) = {
             let mut wishes = self.shared.wishes();
-            (wishes.waiting > 0, std::mem::take(&mut wishes.network_changed), wishes.ticket.take())
+            let unserved = std::mem::take(&mut wishes.unserved);
+            (wishes.waiting > 0, std::mem::take(&mut wishes.network_changed), wishes.ticket.take(), unserved)
         };
         if let Some(ticket) = ticket {
             self.ticket = Some(ticket);
-            self.try_anew(now);
+            self.keeper.handle_changed(false, now);
         }
         if changed {
-            self.spare = None;
             if let Err(error) = self.dialer.rebind() {
                 warn!(%error, "no socket on the new network");
             }
             for member in self.members.values() {
                 member.session.with(session::Client::check);
             }
-            self.try_anew(now);
+            self.keeper.handle_changed(true, now);
+        }
+        if let Some(session) = unserved {
+            self.keeper.handle_unserved(session, now);
         }
         let busy = waiting || self.shared.in_flight.load(Ordering::Relaxed) > 0;
-        self.reconnect.handle_waiting(busy, now);
-    }
-
-    /// Something changed that may let the gateways take what they refused.
-    fn try_anew(&mut self, now: Time) {
-        self.blocked = false;
-        if self.failure.take().is_some() {
-            self.publish();
-        }
-        self.reconnect.handle_network_changed(now);
+        self.keeper.handle_waiting(busy, now);
     }
 
     fn handle_report(&mut self, report: Report) {
         // Who waits now decides how soon a lost link is sought again.
         self.obey_wishes();
-        let Report { session, link, what } = report;
-        let greets = self.connecting.as_ref().is_some_and(|connecting| connecting.greets(session, link));
-        match what {
-            What::Doubted => self.handle_doubted(session, link),
-            What::Draining { close_after } => self.handle_draining(session, close_after),
-            What::Ended(ended) if greets => self.handle_greeting_broken(reason(&ended)),
-            What::Ended(ended) => self.handle_ended(session, link, &ended),
-            What::Refused { code, detail, retry_after } if greets => {
-                self.handle_greeting_refused(code, detail, retry_after);
-            }
-            What::Refused { code, detail, retry_after } => self.handle_dismissed(code, detail, retry_after),
-            What::Trusted => self.handle_trusted(session, link),
-            What::Welcome { resumed, hosts } if greets => self.handle_welcome(session, resumed, &hosts),
-            What::Welcome { .. } => {}
-        }
-    }
-
-    fn handle_welcome(&mut self, session: u64, resumed: bool, hosts: &[String]) {
-        let Some(Candidate { address, carrier }) = self.finish_greeting() else { return };
-        self.succession.handle_open(session);
-        self.reconnect.handle_connected(self.shared.clock.now());
-        self.hosts = Some(Arc::new(Hosts::new(hosts)));
-        self.failure = None;
-        self.trouble = None;
-        self.blocked = false;
-        info!(%carrier, resumed, "link is up");
-        self.shared.config.watcher.tell(Event::LinkUp { address, carrier, resumed });
-        self.dismiss_replaced();
-        self.publish();
-    }
-
-    /// Seeks another link beside one that says nothing although an answer is awaited.
-    fn handle_doubted(&mut self, session: u64, link: u64) {
-        if self.succession.for_request() == Some(session) && self.has_link(session, link) {
-            debug!("link is doubted");
-            self.reconnect.handle_doubted(self.shared.clock.now());
-        }
-    }
-
-    /// The link that was doubted speaks again: none is sought beside it, unless one is being greeted.
-    fn handle_trusted(&mut self, session: u64, link: u64) {
-        if self.succession.for_request() == Some(session) && self.has_link(session, link) {
-            debug!("link speaks again");
-            self.reconnect.handle_trusted();
-            if self.connecting.as_ref().is_some_and(Connecting::is_racing) {
-                self.stop_connecting();
-            }
-        }
-    }
-
-    fn has_link(&self, session: u64, link: u64) -> bool {
-        let open = self.members.get(&session).and_then(|member| member.link.as_ref());
-        open.is_some_and(|open| open.number == link)
-    }
-
-    fn handle_draining(&mut self, session: u64, close_after: Duration) {
-        info!(?close_after, "gateway is draining");
-        self.shared.config.watcher.tell(Event::Draining { close_after });
-        let was_current = self.succession.for_request() == Some(session);
-        if let Some(surplus) = self.succession.handle_draining(session) {
-            self.settle(surplus, true);
-        }
-        if was_current {
-            self.reconnect.handle_lost(self.shared.clock.now(), LostReason::Drained);
-        }
-        self.dismiss_replaced();
-        self.publish();
-    }
-
-    /// An open link was closed by REFUSE: the gateway says why, the end follows.
-    fn handle_dismissed(&mut self, code: RefuseCode, detail: String, retry_after: Duration) {
-        if !retry_after.is_zero() {
-            self.reconnect.handle_retry_after(retry_after, self.shared.clock.now());
-        }
-        warn!(?code, "gateway closes the link");
-        self.trouble = Some(detail.as_str().into());
-        self.shared.config.watcher.tell(Event::Refused { code, detail });
-    }
-
-    fn handle_ended(&mut self, session: u64, link: u64, ended: &Result<(), CarrierError>) {
-        let Some(member) = self.members.get_mut(&session) else { return };
-        if member.link.as_ref().is_none_or(|open| open.number != link) {
+        let now = self.shared.clock.now();
+        let Report { connection, what } = report;
+        if !self.keeper.holds(connection) {
             return;
         }
-        member.link = None;
-        let leaving = ended.is_ok() && member.leaving.load(Ordering::Relaxed);
-        let reason = if leaving { "closed by this client".into() } else { reason(ended) };
-        info!(cause = ended.as_ref().map_or_else(CarrierError::name, |()| "closed"), "link is lost");
-        debug!(reason, "why it is lost");
-        self.trouble = Some(reason.as_str().into());
-        self.shared.config.watcher.tell(Event::LinkLost { reason });
-        match self.succession.handle_lost(session, ended.is_ok()) {
-            Fate::Resume => {
-                let reason = lost_reason(ended);
-                if matches!(reason, LostReason::Network | LostReason::Silent) {
-                    // Whatever took the link took it as well.
-                    self.spare = None;
-                }
-                self.reconnect.handle_lost(self.shared.clock.now(), reason);
+        match what {
+            What::Doubted => self.keeper.handle_doubted(connection, now),
+            What::Draining { close_after } => {
+                info!(?close_after, "gateway is draining");
+                self.shared.config.watcher.tell(Event::Draining { close_after });
+                self.keeper.handle_draining(connection, now);
             }
-            Fate::Settle { gap } => self.settle(session, gap),
+            What::Ended(how) => self.handle_ended(connection, &how),
+            What::Refused { code, detail, retry_after } => {
+                self.shared.config.watcher.tell(Event::Refused { code, detail: detail.clone() });
+                self.handle_refused(connection, code, detail, retry_after);
+            }
+            What::Trusted => self.keeper.handle_trusted(connection),
+            What::Welcome { resumed, hosts } => self.handle_welcome(connection, resumed, &hosts),
         }
-        self.publish();
     }
 
-    /// Returns the session the next link is for.
-    fn heir(&mut self) -> u64 {
-        let heir = self.succession.heir();
-        if heir.fresh {
-            let config = &self.shared.config;
-            let named = || self.ticket.as_deref().and_then(audience);
-            let machine = session::Client::new(
-                ClientConfig {
-                    app: config.app.clone().or_else(named).unwrap_or_default(),
-                    device: config.device_id.clone(),
-                    sdk: concat!("ropeway-rust/", env!("CARGO_PKG_VERSION")).into(),
-                    platform: std::env::consts::OS.into(),
-                    ..ClientConfig::default()
-                },
-                self.shared.clock.now(),
-            );
-            let session = Session::new(machine, self.shared.clock);
-            let mut roster = self.shared.roster();
-            for topic in &roster.topics {
-                session.with(|client, _| client.subscribe(topic));
-            }
-            roster.sessions.push((heir.number, session.clone()));
-            drop(roster);
-            let permits = Arc::new(Semaphore::new(EXCHANGES_MAX));
-            self.members.insert(heir.number, Member { session, permits, leaving: Arc::default(), link: None });
+    fn handle_refused(&mut self, connection: ConnectionId, code: RefuseCode, detail: String, retry_after: Duration) {
+        if self.greets(connection) {
+            self.end_greeting(connection, &format!("refused: {detail}"));
+        } else {
+            // An open link is closed: the gateway says why, the end follows.
+            warn!(?code, "gateway closes the link");
+            self.trouble = Some(detail.as_str().into());
         }
-        heir.number
+        let ticket_source = self.shared.config.tickets.is_source();
+        let now = self.shared.clock.now();
+        self.keeper.handle_refused(connection, (code, detail, retry_after), ticket_source, now);
     }
 
-    /// Begins a link of a session on a connection; returns its number.
-    fn begin_link(&mut self, number: u64, facts: HelloFacts, candidate: Candidate, dialed: Dialed) -> u64 {
-        if self.succession.for_request() == Some(number) {
-            // It was doubted; its driver ends by itself, as the session is no longer its own.
-            self.succession.handle_lost(number, false);
-            self.reconnect.handle_replaced(self.shared.clock.now());
-        }
-        let member = self.members.get_mut(&number).expect("an heir is a member");
-        let key = self.shared.config.device_key.clone();
-        let binding = dialed.carrier.binding();
-        let (link, ()) = member.session.begin_link_with(|client, now| {
-            let sign = |message: &[u8]| key.sign(message);
-            client.connect(facts, &sign, now);
-            if let Some(binding) = binding {
-                client.prove(&binding, &sign);
-            }
-        });
-        let driven = Link {
-            shared: Arc::clone(&self.shared),
-            number: link,
-            session_number: number,
-            session: member.session.clone(),
-            reports: self.reports.0.clone(),
-            leaving: Arc::clone(&member.leaving),
-        };
-        let span = debug_span!("link", session = number, link, carrier = %candidate.carrier);
-        let task = tokio::spawn(driven.run(dialed.carrier).instrument(span)).abort_handle();
-        member.link = Some(OpenLink { number: link, candidate, task });
-        link
+    fn welcome(&mut self, candidate: Candidate, resumed: bool, hosts: &[String]) {
+        let Candidate { address, carrier } = candidate;
+        self.hosts = Some(Arc::new(Hosts::new(hosts)));
+        info!(%carrier, resumed, "link is up");
+        self.shared.config.watcher.tell(Event::LinkUp { address, carrier, resumed });
     }
 
-    /// Drops a link without a goodbye.
-    fn drop_link(&mut self, session: u64, link: u64) {
-        let Some(member) = self.members.get_mut(&session) else { return };
-        if let Some(open) = member.link.take_if(|open| open.number == link) {
-            open.task.abort();
-            member.session.end_link(link);
+    fn handle_ended(&mut self, connection: ConnectionId, how: &Result<(), CarrierError>) {
+        if self.greets(connection) {
+            self.end_greeting(connection, &reason(how));
+        } else {
+            let reason = reason(how);
+            info!(cause = how.as_ref().map_or_else(CarrierError::name, |()| "closed"), "link is lost");
+            debug!(reason, "why it is lost");
+            self.trouble = Some(reason.as_str().into());
+            self.shared.config.watcher.tell(Event::LinkLost { reason });
         }
+        self.connections.remove(&connection);
+        self.keeper.handle_ended(connection, ended(how), self.shared.clock.now());
     }
 
     /// Ends a session: nothing will resume it.
-    fn settle(&mut self, session: u64, gap: bool) {
-        let Some(member) = self.members.remove(&session) else { return };
-        self.shared.roster().sessions.retain(|(number, _)| *number != session);
+    fn settle(&mut self, number: u64, gap: bool) {
+        let Some(member) = self.members.remove(&number) else { return };
+        self.shared.roster().sessions.retain(|(known, _)| *known != number);
         member.session.with(|client, _| client.abandon());
-        if let Some(open) = member.link {
-            open.task.abort();
-        }
+        self.drop_links(number);
         if gap {
             self.shared.feed(session::Feed::gap);
         }
-        debug!(session, gap, "session is over");
+        debug!(session = number, gap, "session is over");
     }
 
-    /// The gateway does not take the session back.
-    fn disown(&mut self) {
-        if let Some((session, fate)) = self.succession.handle_disowned() {
-            let gap = match fate {
-                Fate::Resume => false,
-                Fate::Settle { gap } => gap,
-            };
-            self.settle(session, gap);
-        }
-    }
-
-    /// Lets the sessions go that another has replaced, once they are done.
-    fn dismiss_replaced(&self) {
-        for (number, member) in &self.members {
-            if self.succession.is_replaced(*number) {
-                member.leaving.store(true, Ordering::Relaxed);
-                // Wakes the driver, which closes the link when nothing runs on it.
-                member.session.with(|_, _| ());
-            }
+    /// Lets a session go that another has replaced, once it is done.
+    fn leave(&self, session: u64) {
+        if let Some(member) = self.members.get(&session) {
+            member.leaving.store(true, Ordering::Relaxed);
+            // Wakes the driver, which closes the link when nothing runs on it.
+            member.session.with(|_, _| ());
         }
     }
 
     /// Shows the handles where the link is.
     fn publish(&self) {
-        let open = self.succession.for_request().and_then(|number| self.members.get(&number));
-        let live = open.and_then(|member| {
-            let link = member.link.as_ref()?;
+        let open = self.keeper.open_link();
+        let live = open.and_then(|open| {
+            let member = self.members.get(&open.session)?;
             let permits = Arc::clone(&member.permits);
-            Some(Live { session: member.session.clone(), candidate: link.candidate, permits })
+            let (number, session) = (open.session, member.session.clone());
+            Some(Live { number, session, candidate: open.candidate, permits })
         });
-        let state = match &live {
-            Some(live) => LinkState::Open { address: live.candidate.address, carrier: live.candidate.carrier },
-            None => self.closed_state(),
+        let failure = self.failure();
+        let state = match (&live, &failure) {
+            (Some(live), _) if open.is_some_and(|open| open.is_up) => {
+                LinkState::Open { address: live.candidate.address, carrier: live.candidate.carrier }
+            }
+            (_, Some(LinkFailure::Refused { code, .. })) => LinkState::Refused { code: *code },
+            (_, _) if self.keeper.is_connecting() => LinkState::Connecting,
+            (_, _) => LinkState::Offline,
         };
         let closed = self.shared.wishes().close;
         self.shared.view.send_replace(View {
             live,
             hosts: self.hosts.clone(),
-            failure: self.failure.clone(),
+            failure,
             trouble: self.trouble.clone(),
-            alive_at: self.alive_at,
+            link: self.keeper.view(self.shared.clock.now()),
             closed,
         });
         self.shared.state.send_if_modified(|known| std::mem::replace(known, state) != state);
     }
 
+    fn failure(&self) -> Option<LinkFailure> {
+        Some(match self.keeper.failure()?.clone() {
+            KeeperFailure::Refused { code, detail } => LinkFailure::Refused { code, detail },
+            KeeperFailure::Ticket { reason } => LinkFailure::Ticket { reason },
+            KeeperFailure::Untrusted { at } => {
+                LinkFailure::Untrusted { reason: self.trouble.as_deref().unwrap_or_default().to_owned(), at }
+            }
+        })
+    }
+
     /// Takes no new requests, lets those under way finish, and closes the links.
     async fn close(mut self) {
-        self.stop_connecting();
+        self.keeper.handle_close();
+        self.follow_keeper();
         self.publish();
         let deadline = Instant::now() + CLOSE_WITHIN;
         while self.shared.in_flight.load(Ordering::Acquire) > 0 {
             tokio::select! {
                 () = self.shared.wished.notified() => {}
-                Some(report) = self.reports.1.recv() => {
-                    if let What::Ended(ended) = &report.what {
-                        self.handle_ended(report.session, report.link, ended);
-                    }
-                }
+                Some(report) = self.reports.1.recv() => self.handle_last(&report),
                 () = sleep_until(deadline) => break,
             }
         }
@@ -474,13 +328,9 @@ impl Engine {
             member.leaving.store(true, Ordering::Relaxed);
             member.session.with(|_, _| ());
         }
-        while self.members.values().any(|member| member.link.is_some()) {
+        while !self.connections.is_empty() {
             tokio::select! {
-                Some(report) = self.reports.1.recv() => {
-                    if let What::Ended(ended) = &report.what {
-                        self.handle_ended(report.session, report.link, ended);
-                    }
-                }
+                Some(report) = self.reports.1.recv() => self.handle_last(&report),
                 () = sleep_until(deadline + GOODBYES_WITHIN) => break,
             }
         }
@@ -489,24 +339,20 @@ impl Engine {
         }
         self.shared.state.send_replace(LinkState::Closed);
     }
+
+    /// Takes in the end of a link of a client that is being closed.
+    fn handle_last(&mut self, report: &Report) {
+        if let What::Ended(how) = &report.what {
+            self.handle_ended(report.connection, how);
+            self.follow_keeper();
+        }
+    }
 }
 
 fn reason(ended: &Result<(), CarrierError>) -> String {
     match ended {
-        Ok(()) => "closed by the gateway".into(),
+        Ok(()) => "closed".into(),
         Err(error) => error.to_string(),
-    }
-}
-
-/// Returns why a link was lost in the words of the reconnect policy.
-fn lost_reason(ended: &Result<(), CarrierError>) -> LostReason {
-    match ended {
-        Ok(()) => LostReason::Closed,
-        Err(CarrierError::Link(LinkError::Silent)) => LostReason::Silent,
-        Err(CarrierError::Io { source, .. }) if socket_reason(source.kind()) == FailReason::Closed => {
-            LostReason::Closed
-        }
-        Err(_) => LostReason::Network,
     }
 }
 

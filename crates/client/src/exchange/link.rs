@@ -3,10 +3,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -15,8 +12,8 @@ use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use ropeway_core::{
-    request::Way,
-    session::{self, Closed, Machine as _},
+    request::{TryEnd, Way},
+    session::{self, Closed},
     wire::{fields::RequestHead, message::ResetCode},
 };
 use ropeway_net::link::{BodyReader, BodyWriter};
@@ -25,6 +22,7 @@ use tokio::{
     task::JoinHandle,
 };
 
+use super::climb::{Failed, Handover};
 use crate::{
     Body, Error,
     client::Handle,
@@ -46,19 +44,12 @@ struct Held {
     _handle: Handle,
 }
 
-/// How a send over the link failed.
-pub(super) enum Failed {
-    Closed(Closed),
-    Error(Error),
-}
-
-/// Sends a request on an open link and waits for the head of its answer. `handed_off` is set where the request was handed to a
-/// carrier before it was given up.
+/// Sends a request on an open link and waits for the head of its answer.
 pub(super) async fn send(
     handle: &Handle,
     live: Live,
     request: Request<Body>,
-    handed_off: &AtomicBool,
+    handover: &Handover,
 ) -> Result<Response<Body>, Failed> {
     let in_flight = InFlight::new(handle.shared());
     let permit = room(handle, live.permits).await?;
@@ -67,8 +58,9 @@ pub(super) async fn send(
     let (parts, body) = request.into_parts();
     let ends = body.is_end_stream();
     let head = RequestHead { method: parts.method, uri: parts.uri, headers: parts.headers };
-    let Some(channel) = session.request(head, ends) else { return Err(Failed::Closed(Closed::NeverSeen)) };
-    let mut exchange = Exchange { session, channel, open: true, handed_off };
+    let Some(channel) = session.request(head, ends) else { return Err(closed(Closed::NeverSeen)) };
+    handover.place(&session, channel);
+    let mut exchange = Exchange { session, channel, open: true, handover };
     let mut uploading = (!ends).then(|| Box::pin(upload(exchange.session.writer(channel), body)));
     let head = poll_fn(|cx| {
         if let Some(future) = &mut uploading
@@ -76,10 +68,10 @@ pub(super) async fn send(
         {
             uploading = None;
             if let Err(error) = done {
-                return Poll::Ready(Err(Failed::Error(error)));
+                return Poll::Ready(Err(Failed::App(error)));
             }
         }
-        exchange.session.poll_head(channel, cx).map_err(Failed::Closed)
+        exchange.session.poll_head(channel, cx).map_err(closed)
     })
     .await?;
     exchange.open = false;
@@ -91,13 +83,32 @@ pub(super) async fn send(
     Ok(response)
 }
 
+/// Says in the words of the ladder why an exchange ended.
+fn closed(closed: Closed) -> Failed {
+    let (end, error, told) = match closed {
+        Closed::NeverSeen => {
+            (TryEnd::NotSent, super::not_executed("it could not be sent again"), "not executed".into())
+        }
+        Closed::Reset { code, detail } => {
+            let told = format!("ended by the gateway ({code:?}): {detail}");
+            // Unreplayable: it ran, and its answer is no longer kept for the link that took over.
+            let end = if code == ResetCode::Unreplayable { TryEnd::MayHaveRun } else { TryEnd::Reset };
+            (end, Error::Reset { code, detail, timeline: Box::default() }, told)
+        }
+        Closed::Unknown => {
+            (TryEnd::MayHaveRun, Error::OutcomeUnknown { timeline: Box::default() }, "outcome unknown".into())
+        }
+    };
+    Failed::Way { end, error: Box::new(error), told }
+}
+
 /// Waits until one more exchange may be open.
 async fn room(handle: &Handle, permits: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failed> {
     if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
         return Ok(permit);
     }
-    let _waiting = handle.shared().wait().map_err(Failed::Error)?;
-    permits.acquire_owned().await.map_err(|_| Failed::Closed(Closed::NeverSeen))
+    let _waiting = handle.shared().wait().map_err(Failed::App)?;
+    permits.acquire_owned().await.map_err(|_| closed(Closed::NeverSeen))
 }
 
 impl LinkBody {
@@ -129,14 +140,13 @@ struct Exchange<'a> {
     session: ClientSession,
     channel: u64,
     open: bool,
-    handed_off: &'a AtomicBool,
+    handover: &'a Handover,
 }
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if self.open {
-            let handed_off = self.session.peek(|client| client.mux().is_handed_off(self.channel));
-            self.handed_off.store(handed_off, Ordering::Relaxed);
+            self.handover.leave();
             self.session.abandon(self.channel, ResetCode::Cancelled, "the request is no longer wanted");
         }
     }

@@ -1,33 +1,22 @@
-//! One request from the app to the head of its answer: a way is chosen, taken, and judged when it fails.
+//! One request from the app to the head of its answer.
 
+mod climb;
 mod link;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::Authority};
 use http_body::Body as _;
-use hyper_util::client::legacy::connect::CaptureConnection;
 use ropeway_core::{
     Time,
-    request::{Choice, Failure, NoChoice, Progress, RequestFacts, Target, Verdict, Way, choose, is_idempotent},
-    session::Closed,
+    request::{NoChoice, RequestFacts, Target, Way, is_idempotent},
 };
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
 
+use self::climb::Handover;
 pub(crate) use self::link::LinkBody;
-use crate::{
-    Action, Body, Error, Phase, Step, Timeline,
-    client::Handle,
-    direct,
-    shared::{ANSWER_WITHIN, Live, View},
-};
+use crate::{Body, Error, Phase, Timeline, client::Handle, shared::ANSWER_WITHIN};
 
 /// What the app says about one request, beside the request itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +38,7 @@ pub(crate) async fn run(
     async move {
         let within = run.within();
         let deadline = Instant::now() + within;
-        let ended = timeout_at(deadline, run.attempts()).await;
+        let ended = timeout_at(deadline, run.climb()).await;
         let timeline = run.timeline();
         let error = match ended {
             Ok(Ok(response)) => {
@@ -81,16 +70,13 @@ struct Run {
     port: u16,
     facts: RequestFacts,
     began: Time,
-    phase: Phase,
-    /// The request was handed to the link's carrier before it was given up.
-    handed_off: AtomicBool,
     steps: Timeline,
     /// It waited for a link, so that the attempts for one belong to its timeline.
     waited: bool,
-    /// The connection of a direct call, once there is one.
-    connection: Option<CaptureConnection>,
-    /// What a host said that was called directly and broke off.
-    broken_off: Option<String>,
+    /// It was sent to its host without a gateway, so that the attempts to connect there belong to its timeline.
+    went_directly: bool,
+    /// What is under way was handed to a carrier.
+    handover: Handover,
 }
 
 impl Run {
@@ -123,12 +109,10 @@ impl Run {
             port,
             facts,
             began,
-            phase: Phase::Connect,
-            handed_off: AtomicBool::new(false),
             steps: Timeline::default(),
             waited: false,
-            connection: None,
-            broken_off: None,
+            went_directly: false,
+            handover: Handover::default(),
         })
     }
 
@@ -139,74 +123,12 @@ impl Run {
 
     /// Returns what the request is at.
     fn phase(&self) -> Phase {
-        let sent = match &self.connection {
-            Some(connection) => connection.connection_metadata().is_some(),
-            None => self.handed_off.load(Ordering::Relaxed),
-        };
-        if sent { self.phase } else { Phase::Connect }
+        if self.handover.is_done() { Phase::Answer } else { Phase::Connect }
     }
 
     /// Returns how long the head of the answer may take.
     fn within(&self) -> Duration {
         self.total().unwrap_or(ANSWER_WITHIN)
-    }
-
-    async fn attempts(&mut self) -> Result<Response<Body>, Error> {
-        let mut progress = Progress::new(self.facts, self.began + self.within());
-        loop {
-            self.phase = Phase::Connect;
-            let live = self.way().await?;
-            let Some(request) = self.take_request() else { return Err(not_executed("its body is used up")) };
-            progress.handle_send(&mut self.handle.shared().budget());
-            let closed = match self.attempt(live, request).await {
-                Ok(response) => return Ok(response),
-                Err(link::Failed::Closed(closed)) => closed,
-                Err(link::Failed::Error(error)) => return Err(error),
-            };
-            let now = self.handle.shared().clock.now();
-            let verdict = progress.handle_closed(&closed, &mut self.handle.shared().budget(), now);
-            match verdict {
-                Verdict::Resend => debug!(?closed, "request is sent again"),
-                Verdict::Fail(failure) => return Err(self.failed(failure, closed)),
-            }
-        }
-    }
-
-    /// Chooses a way: a link to send on, or `None` for the direct one.
-    async fn way(&mut self) -> Result<Option<Live>, Error> {
-        let shared = self.handle.shared().clone();
-        let mut views = shared.view.subscribe();
-        let began = shared.clock.now();
-        let mut waiting = None;
-        loop {
-            let View { live, hosts, failure, trouble, alive_at, closed } = views.borrow_and_update().clone();
-            if closed {
-                return Err(Error::Closed);
-            }
-            let choice = choose(&self.target(), hosts.as_deref(), !shared.config.access_points.is_empty());
-            match choice.map_err(|none| self.no_choice(none))? {
-                Choice::Take(Way::Direct) => return Ok(None),
-                Choice::Take(Way::Link) if live.is_some() => return Ok(live),
-                Choice::Await | Choice::Take(Way::Link) => {}
-            }
-            if let Some(failure) = failure.filter(|failure| failure.concerns(self.began)) {
-                return Err(failure.error());
-            }
-            if waiting.is_none() {
-                waiting = Some(shared.wait()?);
-                self.waited = true;
-                self.handle.connect();
-            }
-            // What says why there is no link comes before the end of the request's own time.
-            let until = (began.max(alive_at) + shared.config.link_wait).min(self.began + self.within());
-            // The sender lives as long as `shared`.
-            if timeout_at(shared.clock.instant(until), views.changed()).await.is_err() {
-                let waited = shared.clock.now().since(began).as_millis();
-                let last = trouble.map_or_else(String::new, |trouble| format!("; the last attempt: {trouble}"));
-                let reason = format!("no link came up within {waited} ms{last}");
-                return Err(Error::NoWay { host: self.host.clone(), reason, timeline: Box::default() });
-            }
-        }
     }
 
     fn target(&self) -> Target<'_> {
@@ -226,81 +148,6 @@ impl Run {
         }
     }
 
-    fn take_request(&mut self) -> Option<Request<Body>> {
-        let body = match &self.body {
-            Some(body) => match body.again() {
-                Some(again) => again,
-                None => self.body.take()?,
-            },
-            None => return None,
-        };
-        Some(self.head.clone().map(|()| body))
-    }
-
-    async fn attempt(&mut self, live: Option<Live>, request: Request<Body>) -> Result<Response<Body>, link::Failed> {
-        let now = self.handle.shared().clock.now();
-        let step = self.steps.push(Step {
-            action: Action::Exchange,
-            way: if live.is_some() { Way::Link } else { Way::Direct },
-            address: live.as_ref().map(|live| live.candidate.address),
-            carrier: live.as_ref().map(|live| live.candidate.carrier),
-            started: now.since(self.began),
-            ended: None,
-            error: None,
-        });
-        let sent = match live {
-            Some(live) => {
-                self.phase = Phase::Answer;
-                link::send(&self.handle, live, request, &self.handed_off).await
-            }
-            None => {
-                self.phase = Phase::Answer;
-                self.send_directly(request).await
-            }
-        };
-        let error = match &sent {
-            Ok(_) => None,
-            Err(link::Failed::Closed(closed)) => Some(told(closed)),
-            Err(link::Failed::Error(error)) => Some(error.to_string()),
-        };
-        let ended = self.handle.shared().clock.now().since(self.began);
-        self.steps.end(step, ended, error);
-        if let Some(address) = self.connection.as_ref().and_then(direct::address) {
-            self.steps.locate(step, address);
-        }
-        sent
-    }
-
-    async fn send_directly(&mut self, request: Request<Body>) -> Result<Response<Body>, link::Failed> {
-        let shared = Arc::clone(self.handle.shared());
-        match shared.direct.send(request, &mut self.connection).await {
-            Ok(response) => Ok(response),
-            Err(direct::Failed::Body(error)) => Err(link::Failed::Error(error)),
-            Err(direct::Failed::Exchange(reason)) => {
-                self.broken_off = Some(reason);
-                Err(link::Failed::Closed(Closed::Unknown))
-            }
-            Err(direct::Failed::Connect(reason)) => {
-                Err(link::Failed::Error(Error::NoWay { host: self.host.clone(), reason, timeline: Box::default() }))
-            }
-        }
-    }
-
-    /// Returns the error of a request that is not sent again.
-    fn failed(&mut self, failure: Failure, closed: Closed) -> Error {
-        match (failure, closed) {
-            (Failure::NotExecuted, _) => not_executed("it could not be sent again"),
-            (Failure::Reset, Closed::Reset { code, detail }) => Error::Reset { code, detail, timeline: Box::default() },
-            (Failure::OutcomeUnknown | Failure::Reset, _) => match self.broken_off.take() {
-                // Whether it ran does not matter to what may run twice; what went wrong does.
-                Some(reason) if self.facts.idempotent => {
-                    Error::Direct { host: self.host.clone(), reason, timeline: Box::default() }
-                }
-                Some(_) | None => Error::OutcomeUnknown { timeline: Box::default() },
-            },
-        }
-    }
-
     /// Returns what was tried, connections included.
     fn timeline(&self) -> Timeline {
         let shared = self.handle.shared();
@@ -308,7 +155,7 @@ impl Run {
         if self.waited {
             timeline.extend(shared.log.steps(None, self.began));
         }
-        if self.connection.is_some() {
+        if self.went_directly {
             timeline.extend(shared.log.steps(Some(&self.host), self.began));
         }
         timeline.finish(shared.clock.now().since(self.began));
@@ -350,14 +197,6 @@ fn check_headers(uri: &Uri, headers: &HeaderMap) -> Result<(), Error> {
 
 fn not_executed(reason: &str) -> Error {
     Error::NotExecuted { reason: reason.into(), timeline: Box::default() }
-}
-
-fn told(closed: &Closed) -> String {
-    match closed {
-        Closed::NeverSeen => "not executed".into(),
-        Closed::Reset { code, detail } => format!("ended by the gateway ({code:?}): {detail}"),
-        Closed::Unknown => "outcome unknown".into(),
-    }
 }
 
 fn with_timeline(mut error: Error, known: Timeline) -> Error {

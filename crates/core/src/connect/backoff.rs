@@ -43,6 +43,8 @@ pub enum LostReason {
     Closed,
     /// The gateway drains, which is everybody's too.
     Drained,
+    /// This client leaves the gateway, which cannot do what it is there for.
+    Left,
     /// The network of this device went away.
     Network,
     /// The race for a link was lost.
@@ -143,7 +145,7 @@ impl Reconnect {
         self.link = Link::Down;
         let least = match reason {
             LostReason::Closed | LostReason::Drained => self.config.spread,
-            LostReason::Network | LostReason::RaceLost | LostReason::Silent => self.config.base,
+            LostReason::Left | LostReason::Network | LostReason::RaceLost | LostReason::Silent => self.config.base,
         };
         // What a hurried client tried in vain says little of how long the loss lasts: its window grows once it hurries no more.
         let grown = if self.is_hurried(now) { Duration::ZERO } else { self.window.saturating_mul(2) };

@@ -3,7 +3,7 @@
 //! Data runs one way. [`candidate::merge`] puts the sources of addresses together, [`candidate::rank`] orders them by
 //! what the [`Records`] of this network say, a [`Race`] opens them one after the other and reports a score for each,
 //! [`Records::observe`] learns from the score. [`Establish`] greets the winners until one gives a link, [`remedy`] says
-//! what to do about a refusal, and [`Reconnect`] when the next attempt is due.
+//! what to do about a refusal, and [`Reconnect`] when the next attempt is due. [`Keeper`] puts all of it together.
 //!
 //! ```
 //! use std::time::Duration;
@@ -37,6 +37,7 @@
 pub mod backoff;
 pub mod candidate;
 pub mod establish;
+pub mod keeper;
 pub mod race;
 pub mod record;
 pub mod refusal;
@@ -44,6 +45,9 @@ pub mod refusal;
 pub use backoff::{LostReason, Reconnect, ReconnectConfig, ReconnectOutput};
 pub use candidate::{Candidate, KnownCandidate, RankedCandidate, Source};
 pub use establish::{Establish, EstablishConfig, EstablishOutput, GreetFailure};
+pub use keeper::{
+    ConnectionId, DropReason, Ended, Keeper, KeeperConfig, KeeperFailure, KeeperOutput, OpenLink, Place, Prepared, Unit,
+};
 pub use race::{
     AbandonReason, AttemptId, AttemptOutcome, AttemptReport, FailReason, Race, RaceConfig, RaceError, RaceOutput,
 };

@@ -134,6 +134,8 @@ pub struct Client {
     vigil: Vigil,
     /// When HELLO was made.
     greeted_at: Time,
+    /// Answers that came before WELCOME, which is on a stream of its own where frames are not ordered.
+    early: Vec<Frame>,
     events: VecDeque<ClientEvent>,
 }
 
@@ -156,6 +158,7 @@ impl Client {
             heartbeat: Heartbeat::new(Duration::MAX, now),
             vigil: Vigil::new(now),
             greeted_at: now,
+            early: Vec::new(),
             events: VecDeque::new(),
         }
     }
@@ -198,10 +201,12 @@ impl Client {
         self.greeting = VecDeque::from([Frame::control(Kind::Hello, &signed)]);
     }
 
-    /// Proves that HELLO belongs to this connection: `binding` is the TLS exporter, or the challenge on `ws`.
+    /// Proves that HELLO belongs to this connection: `binding` is the TLS exporter, or the challenge on `ws`. Requests that may be executed
+    /// twice and have no body go out behind it.
     pub fn prove(&mut self, binding: &[u8; 32], sign: &dyn Fn(&[u8]) -> [u8; 64]) {
         let signature = Bytes::copy_from_slice(&sign(&signed_input(PROOF_CONTEXT, binding)));
         self.greeting.push_back(Frame::control(Kind::Proof, &Proof { challenge: Bytes::new(), signature }));
+        self.mux.attach_early(self.ordered);
     }
 
     /// Says which access list the client has: the gateways of later links send a newer one.
@@ -364,11 +369,22 @@ impl Machine for Client {
         match (frame.kind, self.phase) {
             (Kind::Refuse, ClientPhase::Greeting | ClientPhase::Open) => {
                 let refuse: Refuse = frame.message()?;
+                self.mux.handle_refused();
                 let (code, retry_after) = (refuse.code(), millis(refuse.retry_after_ms));
                 self.events.push_back(ClientEvent::Refused { code, detail: refuse.detail, retry_after });
             }
             (Kind::Proof, ClientPhase::Greeting) => self.handle_challenge(frame)?,
-            (Kind::Welcome, ClientPhase::Greeting) => self.handle_welcome(frame.message()?, now),
+            (Kind::Welcome, ClientPhase::Greeting) => {
+                self.handle_welcome(frame.message()?, now);
+                for early in std::mem::take(&mut self.early) {
+                    self.mux.handle_frame(early.as_ref())?;
+                }
+            }
+            (Kind::Response | Kind::Body | Kind::Trailers | Kind::Reset, ClientPhase::Greeting)
+                if !self.ordered && self.early.len() < EARLY_FRAMES_MAX =>
+            {
+                self.early.push(frame.to_owned());
+            }
             (Kind::Ping, ClientPhase::Open) => self.mux.send_control(Frame { kind: Kind::Pong, ..frame.to_owned() }),
             (Kind::Probe, ClientPhase::Open) => self.mux.send_control(frame.to_owned()),
             (Kind::Pong, ClientPhase::Open) => {}
@@ -435,6 +451,7 @@ impl Machine for Client {
 
     fn handle_detached(&mut self, _now: Time) {
         self.phase = ClientPhase::Offline;
+        self.early = Vec::new();
         self.greeting.clear();
         self.mux.detach();
     }
@@ -447,6 +464,9 @@ impl Machine for Client {
 fn millis(millis: u32) -> Duration {
     Duration::from_millis(u64::from(millis))
 }
+
+/// Frames of answers kept until WELCOME comes: of 16 requests the heads and what one flight of QUIC carries of their bodies.
+const EARLY_FRAMES_MAX: usize = 64;
 
 /// Topics a client may subscribe to, as many as HELLO may carry.
 const TOPICS_MAX: usize = 100;

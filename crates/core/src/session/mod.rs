@@ -31,7 +31,7 @@ pub use mux::{Closed, Head, Mux, MuxConfig, MuxEvent, PeerLimits, Role};
 pub use outbox::{Outbox, OutboxConfig, Outgoing, PushMessage};
 pub use replay::{Rejected, ReplayWindow};
 pub use server::{Server, ServerConfig, ServerEvent};
-pub use succession::{Fate, Heir, Succession};
+pub use succession::{Fate, Heir, Over, Succession};
 
 use self::papers::Papers;
 use crate::{

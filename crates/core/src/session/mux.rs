@@ -1,6 +1,6 @@
 //! Exchanges of one session: opened, credited, interleaved, and settled when a new link takes over.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     Time,
+    request::is_idempotent,
     wire::{
         Flags, Frame, Kind, VARINT_MAX,
         fields::{Decoder, Encoder, Mode, RequestHead, ResponseHead},
@@ -177,6 +178,8 @@ pub struct Mux {
 #[derive(Debug)]
 struct Link {
     ordered: bool,
+    /// What went out before WELCOME; `None` once it has come, and always at a gateway.
+    early: Option<Early>,
     peer: PeerLimits,
     /// Body bytes the peer still takes on the link.
     send_credit: u64,
@@ -188,6 +191,13 @@ struct Link {
     control_bytes: usize,
     heads: VecDeque<u64>,
     bodies: VecDeque<u64>,
+}
+
+/// The requests that were sent behind HELLO.
+#[derive(Debug, Default)]
+struct Early {
+    channels: BTreeSet<u64>,
+    bytes: usize,
 }
 
 impl Mux {
@@ -216,10 +226,10 @@ impl Mux {
         self.events.pop_front()
     }
 
-    /// Says whether a link is attached.
+    /// Says whether a link is attached, and both ends know of it.
     #[must_use]
-    pub const fn is_attached(&self) -> bool {
-        self.link.is_some()
+    pub fn is_attached(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.early.is_none())
     }
 
     /// Returns the number of exchanges that are not finished.
@@ -358,7 +368,9 @@ impl Mux {
 
     /// Sends a frame of the link itself; without a link it is dropped.
     pub(super) fn send_control(&mut self, frame: Frame) {
-        if let Some(link) = self.link.as_mut() {
+        if let Some(link) = self.link.as_mut()
+            && (link.early.is_none() || frame.kind.is_exchange())
+        {
             link.say(frame);
         }
     }
@@ -436,7 +448,7 @@ impl Mux {
     fn queue(&mut self, channel: u64) {
         let (Some(link), Some(exchange)) = (self.link.as_mut(), self.channels.get_mut(&channel)) else { return };
         let sending = &mut exchange.sending;
-        if sending.queued || !sending.can_send() {
+        if sending.queued || !sending.can_send() || !link.takes(sending) {
             return;
         }
         sending.queued = true;
@@ -506,6 +518,18 @@ impl Mux {
 }
 
 impl Link {
+    /// Says whether something may be sent already. Before WELCOME it is a request without a body that may be executed twice: should the
+    /// link break before it is known to have come about, nobody can say whether the request was executed.
+    fn takes(&self, sending: &Sending) -> bool {
+        let Some(early) = &self.early else { return true };
+        let has_room = early.channels.len() < EARLY_REQUESTS_MAX && early.bytes < EARLY_BYTES_MAX;
+        let is_safe = match &sending.head {
+            Some(Head::Request(head)) if !sending.head_sent => is_idempotent(&head.method) && sending.ends_here(),
+            Some(Head::Request(_) | Head::Response(_)) | None => matches!(sending.fin, Some(Fin::Reset(..))),
+        };
+        is_safe && has_room
+    }
+
     fn say(&mut self, frame: Frame) {
         self.control_bytes += frame.payload.len();
         self.control.push_back(frame);
@@ -522,6 +546,11 @@ const CONTROL_FRAMES_MAX: usize = 4_096;
 
 /// Payload bytes of these frames: a PONG is as long as its PING, and four of the longest are 256 KiB.
 const CONTROL_BYTES_MAX: usize = 4 * crate::wire::frame::PAYLOAD_BYTES_MAX;
+
+/// Requests behind HELLO, and bytes of their heads. Gateways hold 16 streams or 64 KiB until HELLO is verified (DESIGN section 4), of
+/// which HELLO itself may take a good part.
+const EARLY_REQUESTS_MAX: usize = 16;
+const EARLY_BYTES_MAX: usize = 32 * 1024;
 
 /// Characters of a RESET's detail that are sent; enough for a sentence.
 const DETAIL_CHARS_MAX: usize = 200;

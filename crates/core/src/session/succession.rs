@@ -1,13 +1,15 @@
 //! Which of a client's sessions takes new requests, and what becomes of the others.
 
-/// The sessions of one client: the current one, and those whose gateway is draining.
+/// The sessions of one client: the current one, one that may take its place, and those that are being left.
 ///
-/// A session outlives its links, but not its gateway: when the gateway asks the client to move, the next link begins a new session,
-/// and the old one only finishes what it has under way.
+/// A session outlives its links, but not its gateway: where the client moves to another, the next link begins a new session, and the
+/// old one only finishes what it has under way.
 #[derive(Clone, Debug, Default)]
 pub struct Succession {
     made: u64,
     current: Option<Current>,
+    /// A session at another gateway, which becomes the current one with its first link.
+    next: Option<u64>,
     /// Oldest first.
     leaving: Vec<u64>,
 }
@@ -40,15 +42,33 @@ pub enum Fate {
     },
 }
 
+/// A session that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// Its number.
+    pub number: u64,
+    /// Messages may have been lost with it.
+    pub gap: bool,
+}
+
 impl Succession {
-    /// Returns the session the next link is for.
-    pub fn heir(&mut self) -> Heir {
-        if let Some(current) = &self.current {
-            return Heir { number: current.number, fresh: false };
+    /// Returns the session the next link is for. `apart` says that the link leads to another gateway than the current session's, which
+    /// knows nothing of it: the link gets a session of its own.
+    pub fn heir(&mut self, apart: bool) -> Heir {
+        match (&self.current, self.next) {
+            (Some(current), Some(next)) if apart && current.was_open => Heir { number: next, fresh: false },
+            (Some(current), None) if apart && current.was_open => {
+                self.made += 1;
+                self.next = Some(self.made);
+                Heir { number: self.made, fresh: true }
+            }
+            (Some(current), _) => Heir { number: current.number, fresh: false },
+            (None, _) => {
+                self.made += 1;
+                self.current = Some(Current { number: self.made, open: false, was_open: false });
+                Heir { number: self.made, fresh: true }
+            }
         }
-        self.made += 1;
-        self.current = Some(Current { number: self.made, open: false, was_open: false });
-        Heir { number: self.made, fresh: true }
     }
 
     /// Returns the session that takes new requests, if one has a link.
@@ -57,22 +77,37 @@ impl Succession {
         self.current.filter(|current| current.open).map(|current| current.number)
     }
 
-    /// Takes in that a session has a link.
-    pub fn handle_open(&mut self, number: u64) {
-        if let Some(current) = self.current.as_mut().filter(|current| current.number == number) {
-            current.open = true;
-            current.was_open = true;
-        }
+    /// Returns the current session, with or without a link.
+    #[must_use]
+    pub fn current(&self) -> Option<u64> {
+        self.current.map(|current| current.number)
     }
 
-    /// Takes in that the gateway of a session asked the client to move. Returns a session that is over with that, since too many are
-    /// leaving.
-    pub fn handle_draining(&mut self, number: u64) -> Option<u64> {
-        if self.current.is_some_and(|current| current.number == number) {
-            self.current = None;
-            self.leaving.push(number);
+    /// Takes in that a session has a link. Returns the session that is over with that: one that was made to take the current one's place
+    /// and is not needed, the one whose place is taken if it has no link any more, or one too many of those that are leaving.
+    pub fn handle_open(&mut self, number: u64) -> Option<Over> {
+        if self.next == Some(number) {
+            self.next = None;
+            let replaced = self.current.replace(Current { number, open: true, was_open: true })?;
+            if !replaced.open {
+                return Some(Over { number: replaced.number, gap: replaced.was_open });
+            }
+            return self.leave(replaced.number);
         }
-        (self.leaving.len() > LEAVING_MAX).then(|| self.leaving.remove(0))
+        let current = self.current.as_mut().filter(|current| current.number == number)?;
+        current.open = true;
+        current.was_open = true;
+        self.next.take().map(|number| Over { number, gap: false })
+    }
+
+    /// Takes in that a session is to be left, because its gateway asked for it or does not serve. Returns a session that is over with
+    /// that, since too many are leaving.
+    pub fn handle_draining(&mut self, number: u64) -> Option<Over> {
+        if self.current.is_none_or(|current| current.number != number) {
+            return None;
+        }
+        self.current = self.next.take().map(|number| Current { number, open: false, was_open: false });
+        self.leave(number)
     }
 
     /// Takes in that a session lost its link; `orderly` says that either end closed it with everything said.
@@ -82,6 +117,7 @@ impl Succession {
                 current.open = false;
                 Fate::Resume
             }
+            Some(_) | None if self.next == Some(number) => Fate::Resume,
             Some(_) | None => {
                 self.leaving.retain(|leaving| *leaving != number);
                 Fate::Settle { gap: !orderly || self.for_request().is_none() }
@@ -89,15 +125,24 @@ impl Succession {
         }
     }
 
-    /// Takes in that the gateway does not take the current session back.
-    pub fn handle_disowned(&mut self) -> Option<(u64, Fate)> {
-        self.current.take().map(|current| (current.number, Fate::Settle { gap: current.was_open }))
+    /// Takes in that a gateway does not take a session back.
+    pub fn handle_disowned(&mut self, number: u64) -> Option<Over> {
+        if let Some(current) = self.current.take_if(|current| current.number == number) {
+            self.current = self.next.take().map(|number| Current { number, open: false, was_open: false });
+            return Some(Over { number, gap: current.was_open });
+        }
+        self.next.take_if(|next| *next == number).map(|number| Over { number, gap: false })
     }
 
-    /// Says whether a session is leaving and another has taken its place: its link is closed once nothing runs on it.
-    #[must_use]
-    pub fn is_replaced(&self, number: u64) -> bool {
-        self.for_request().is_some() && self.leaving.contains(&number)
+    /// Lists the sessions that are leaving and whose place another has taken: their links are closed once nothing runs on them.
+    pub fn replaced(&self) -> impl Iterator<Item = u64> {
+        let taken = self.for_request().is_some();
+        self.leaving.iter().copied().filter(move |_| taken)
+    }
+
+    fn leave(&mut self, number: u64) -> Option<Over> {
+        self.leaving.push(number);
+        (self.leaving.len() > LEAVING_MAX).then(|| Over { number: self.leaving.remove(0), gap: true })
     }
 }
 
@@ -110,9 +155,13 @@ mod tests {
 
     fn open() -> Succession {
         let mut sessions = Succession::default();
-        assert_eq!(sessions.heir(), Heir { number: 1, fresh: true });
-        sessions.handle_open(1);
+        assert_eq!(sessions.heir(false), Heir { number: 1, fresh: true });
+        assert_eq!(sessions.handle_open(1), None);
         sessions
+    }
+
+    fn replaced(sessions: &Succession) -> Vec<u64> {
+        sessions.replaced().collect()
     }
 
     #[test]
@@ -121,7 +170,7 @@ mod tests {
         assert_eq!(sessions.for_request(), Some(1));
         assert_eq!(sessions.handle_lost(1, false), Fate::Resume);
         assert_eq!(sessions.for_request(), None);
-        assert_eq!(sessions.heir(), Heir { number: 1, fresh: false });
+        assert_eq!(sessions.heir(false), Heir { number: 1, fresh: false });
     }
 
     #[test]
@@ -129,11 +178,10 @@ mod tests {
         let mut sessions = open();
         assert_eq!(sessions.handle_draining(1), None);
         assert_eq!(sessions.for_request(), None);
-        assert_eq!(sessions.heir(), Heir { number: 2, fresh: true });
-        assert!(!sessions.is_replaced(1), "pushes still come over it");
+        assert_eq!(sessions.heir(false), Heir { number: 2, fresh: true });
+        assert!(replaced(&sessions).is_empty(), "pushes still come over it");
         sessions.handle_open(2);
-        assert!(sessions.is_replaced(1));
-        assert!(!sessions.is_replaced(2));
+        assert_eq!(replaced(&sessions), [1]);
         assert_eq!(sessions.handle_lost(1, true), Fate::Settle { gap: false });
         assert_eq!(sessions.for_request(), Some(2));
     }
@@ -145,7 +193,7 @@ mod tests {
         assert_eq!(sessions.handle_lost(1, true), Fate::Settle { gap: true }, "nothing took its place yet");
         let mut sessions = open();
         sessions.handle_draining(1);
-        sessions.heir();
+        sessions.heir(false);
         sessions.handle_open(2);
         assert_eq!(sessions.handle_lost(1, false), Fate::Settle { gap: true }, "it broke");
     }
@@ -153,22 +201,59 @@ mod tests {
     #[test]
     fn a_disowned_session_is_over_and_a_gap_only_if_there_was_one() {
         let mut sessions = open();
-        assert_eq!(sessions.handle_disowned(), Some((1, Fate::Settle { gap: true })));
-        assert_eq!(sessions.heir(), Heir { number: 2, fresh: true });
-        assert_eq!(sessions.handle_disowned(), Some((2, Fate::Settle { gap: false })));
-        assert_eq!(sessions.handle_disowned(), None);
+        assert_eq!(sessions.handle_disowned(1), Some(Over { number: 1, gap: true }));
+        assert_eq!(sessions.heir(false), Heir { number: 2, fresh: true });
+        assert_eq!(sessions.handle_disowned(2), Some(Over { number: 2, gap: false }));
+        assert_eq!(sessions.handle_disowned(2), None);
     }
 
     #[test]
     fn no_more_than_a_few_sessions_leave_at_once() {
         let mut sessions = Succession::default();
         for number in 1..=4 {
-            sessions.heir();
+            sessions.heir(false);
             sessions.handle_open(number);
             assert_eq!(sessions.handle_draining(number), None);
         }
-        sessions.heir();
-        assert_eq!(sessions.handle_draining(5), Some(1));
+        sessions.heir(false);
+        assert_eq!(sessions.handle_draining(5), Some(Over { number: 1, gap: true }));
         assert_eq!(sessions.handle_draining(5), None);
+    }
+
+    #[test]
+    fn a_link_to_another_gateway_has_a_session_of_its_own_and_the_old_one_finishes() {
+        let mut sessions = open();
+        assert_eq!(sessions.heir(true), Heir { number: 2, fresh: true });
+        assert_eq!(sessions.for_request(), Some(1), "the new one is not open yet");
+        assert_eq!(sessions.handle_lost(2, false), Fate::Resume);
+        assert_eq!(sessions.heir(true), Heir { number: 2, fresh: false });
+        assert_eq!(sessions.handle_open(2), None);
+        assert_eq!(sessions.for_request(), Some(2));
+        assert_eq!(replaced(&sessions), [1]);
+    }
+
+    #[test]
+    fn a_session_without_a_link_is_over_once_another_gateway_took_its_place() {
+        let mut sessions = open();
+        sessions.handle_lost(1, false);
+        sessions.heir(true);
+        assert_eq!(sessions.handle_open(2), Some(Over { number: 1, gap: true }));
+        assert!(replaced(&sessions).is_empty());
+    }
+
+    #[test]
+    fn a_session_that_was_made_for_another_gateway_and_is_not_needed_is_over() {
+        let mut sessions = open();
+        sessions.heir(true);
+        sessions.handle_lost(1, false);
+        assert_eq!(sessions.heir(false), Heir { number: 1, fresh: false });
+        assert_eq!(sessions.handle_open(1), Some(Over { number: 2, gap: false }));
+    }
+
+    #[test]
+    fn a_session_that_was_never_open_moves_to_whatever_gateway_answers() {
+        let mut sessions = Succession::default();
+        sessions.heir(false);
+        assert_eq!(sessions.heir(true), Heir { number: 1, fresh: false });
     }
 }

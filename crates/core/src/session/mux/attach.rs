@@ -1,6 +1,8 @@
 //! A new link takes over: both ends settle what the old one left.
 
-use super::{Closed, Decoder, Encoder, Fin, Link, Mode, Mux, PeerLimits, ResetCode, VecDeque};
+use std::collections::BTreeSet;
+
+use super::{Closed, Decoder, Early, Encoder, Fin, Link, Mode, Mux, PeerLimits, ResetCode, VecDeque};
 use crate::wire::{
     frame::PAYLOAD_BYTES_MAX,
     message::{Settled, Settlement, Unanswered},
@@ -72,10 +74,21 @@ impl Mux {
         link_credit: u32,
         settled: &[Settled],
     ) {
-        self.attach(ordered, peer, link_credit);
+        let early = match self.link.as_mut().and_then(|link| link.early.take()) {
+            Some(early) => {
+                self.welcome(peer, link_credit);
+                early.channels
+            }
+            None => {
+                self.attach(ordered, peer, link_credit);
+                BTreeSet::new()
+            }
+        };
         let channels: Vec<u64> = self.channels.keys().copied().collect();
         for channel in channels {
-            let Some(exchange) = self.channels.get_mut(&channel) else { continue };
+            let Some(exchange) = self.channels.get_mut(&channel).filter(|_| !early.contains(&channel)) else {
+                continue;
+            };
             if !exchange.sending.head_sent {
                 exchange.sending.limit = u64::from(peer.channel_credit);
                 continue;
@@ -103,6 +116,27 @@ impl Mux {
         self.queue_all();
     }
 
+    /// Attaches a link at the client whose WELCOME is still to come: a few requests may go out before.
+    pub(in crate::session) fn attach_early(&mut self, ordered: bool) {
+        let unknown = PeerLimits { channel_credit: 0, link_credit: 0, payload_bytes_max: 0 };
+        self.attach(ordered, unknown, self.link_credit());
+        if let Some(link) = self.link.as_mut() {
+            link.early = Some(Early::default());
+        }
+        self.queue_all();
+    }
+
+    /// The gateway refused the link: what was sent behind HELLO was not executed.
+    pub(in crate::session) fn handle_refused(&mut self) {
+        let Some(early) = self.link.as_mut().and_then(|link| link.early.as_mut()) else { return };
+        for channel in std::mem::take(early).channels {
+            if let Some(exchange) = self.channels.get_mut(&channel) {
+                exchange.sending.head_sent = false;
+                exchange.sending.fin_sent = false;
+            }
+        }
+    }
+
     /// The link is gone; exchanges wait for the next.
     pub fn detach(&mut self) {
         self.link = None;
@@ -122,15 +156,24 @@ impl Mux {
         }
     }
 
-    fn attach(&mut self, ordered: bool, mut peer: PeerLimits, link_credit: u32) {
-        // Every end takes frames of 64 KiB: a field block cannot be split.
-        peer.payload_bytes_max = peer.payload_bytes_max.max(PAYLOAD_BYTES_MAX as u32);
+    /// Goes on with a link on which requests went out before WELCOME: their field blocks are part of what the encoder knows.
+    fn welcome(&mut self, peer: PeerLimits, link_credit: u32) {
+        if let Some(link) = self.link.as_mut() {
+            link.peer = within_reason(peer);
+            link.send_credit = u64::from(peer.link_credit);
+            link.receive_credit = u64::from(link_credit);
+        }
+    }
+
+    fn attach(&mut self, ordered: bool, peer: PeerLimits, link_credit: u32) {
+        let peer = within_reason(peer);
         let mode = if ordered { Mode::Ordered } else { Mode::Unordered };
         for exchange in self.channels.values_mut() {
             exchange.sending.queued = false;
         }
         self.link = Some(Box::new(Link {
             ordered,
+            early: None,
             peer,
             send_credit: u64::from(peer.link_credit),
             receive_credit: u64::from(link_credit),
@@ -188,4 +231,9 @@ impl Mux {
         }
         self.wake_blocked();
     }
+}
+
+/// Every end takes frames of 64 KiB: a field block cannot be split.
+fn within_reason(peer: PeerLimits) -> PeerLimits {
+    PeerLimits { payload_bytes_max: peer.payload_bytes_max.max(PAYLOAD_BYTES_MAX as u32), ..peer }
 }

@@ -25,6 +25,10 @@ impl Mux {
             let channel = self.link.as_mut()?.heads.pop_front()?;
             let Some(exchange) = self.channels.get_mut(&channel) else { continue };
             exchange.sending.queued = false;
+            if !self.link.as_ref()?.takes(&exchange.sending) {
+                // It waits for WELCOME, which queues it again.
+                continue;
+            }
             if exchange.sending.fin_sent {
                 // A RESET that found its head still waiting here stands twice in the queue.
                 continue;
@@ -88,6 +92,10 @@ impl Mux {
             return self.poll_control();
         }
         exchange.sending.head_sent = true;
+        if let Some(early) = &mut link.early {
+            early.channels.insert(channel);
+            early.bytes += payload.len();
+        }
         let ends = exchange.sending.ends_here();
         if ends {
             exchange.sending.fin_sent = true;

@@ -1,6 +1,6 @@
 //! A device with the client: the real machines for connecting, for the session and for requests, driven as the client's engine does.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use rand_core::Rng as _;
@@ -9,16 +9,16 @@ use rand_pcg::Pcg32;
 use super::{
     ORIGIN, UNIX_MS,
     carrier::{Carrier, binding},
-    connecting::{Connecting, Spare},
-    exchange::{CANCELLED, Exchange, State},
+    connecting::{Lookup, Stage},
+    exchange::{CANCELLED, Exchange, Wish},
 };
 use crate::{
     CarrierKind, Time,
-    connect::{Candidate, FailReason, LostReason, Reconnect, ReconnectConfig, ReconnectOutput, Records, Source},
+    connect::{Candidate, ConnectionId, FailReason, Keeper, KeeperConfig, LostReason},
     heartbeat::{INTERVAL_QUIC, INTERVAL_TCP},
     random::stream,
-    request::Budget,
-    session::{Client, ClientConfig, ClientEvent, Fate, HelloFacts, LinkError, Machine as _, MuxEvent, Succession},
+    request::{Budget, LinkView},
+    session::{Client, ClientConfig, ClientEvent, HelloFacts, LinkError, Machine as _, MuxEvent},
     sim::{
         net::{self, Content, Flow, Network, Packet},
         transport::End,
@@ -34,18 +34,9 @@ pub(super) struct Device {
     pub(super) seed: u64,
     rng: Pcg32,
     /// `None` until the first request.
-    pub(super) reconnect: Option<Reconnect>,
-    pub(super) records: Records,
-    succession: Succession,
+    pub(super) keeper: Option<Keeper>,
+    pub(super) lookup: Option<Lookup>,
     members: BTreeMap<u64, Member>,
-    pub(super) connecting: Option<Connecting>,
-    pub(super) spare: Option<Spare>,
-    /// Where a link may be opened, as the names said last.
-    pub(super) candidates: Vec<(Candidate, Source)>,
-    /// When an attempt to get a link last came further.
-    pub(super) alive_at: Option<Time>,
-    /// Nothing but another configuration can help.
-    pub(super) is_blocked: bool,
     pub(super) ends: BTreeMap<Flow, ClientEnd>,
     exchanges: Vec<Exchange>,
     budget: Budget,
@@ -63,6 +54,8 @@ struct Member {
 /// The client's end of a connection.
 #[derive(Debug)]
 pub(super) struct ClientEnd {
+    pub(super) number: ConnectionId,
+    pub(super) stage: Stage,
     pub(super) carrier: Carrier,
     pub(super) candidate: Candidate,
     source: net::Source,
@@ -92,15 +85,9 @@ impl Device {
             key: SigningKey::from_bytes(&secret),
             seed: rng.next_u64(),
             rng,
-            reconnect: None,
-            records: Records::new(),
-            succession: Succession::default(),
+            keeper: None,
+            lookup: None,
             members: BTreeMap::new(),
-            connecting: None,
-            spare: None,
-            candidates: Vec::new(),
-            alive_at: None,
-            is_blocked: false,
             ends: BTreeMap::new(),
             exchanges: Vec::new(),
             budget: Budget::new(),
@@ -112,12 +99,17 @@ impl Device {
         self.key.verifying_key().to_bytes()
     }
 
+    /// Opens the link, if that has not begun.
+    pub(super) fn connect(&mut self, now: Time) {
+        if self.keeper.is_none() {
+            self.keeper = Some(Keeper::new(KeeperConfig::default(), self.seed, now));
+        }
+    }
+
     /// Begins a request; the first opens a link.
     pub(super) fn request(&mut self, exchange: Exchange, now: Time) {
         self.exchanges.push(exchange);
-        if self.reconnect.is_none() {
-            self.reconnect = Some(Reconnect::new(ReconnectConfig::default(), self.seed, now));
-        }
+        self.connect(now);
     }
 
     pub(super) fn exchanges(&self) -> &[Exchange] {
@@ -151,38 +143,27 @@ impl Device {
         let links = self.members.values().filter(|member| member.flow.is_some());
         let machines = links.filter_map(|member| member.machine.poll_timeout().map(|(at, _)| at));
         let requests = self.exchanges.iter().filter_map(Exchange::poll_timeout);
-        let reconnect = self.reconnect.as_ref().and_then(Reconnect::poll_timeout).filter(|_| !self.is_blocked);
-        let connecting = self.connecting.as_ref().and_then(Connecting::poll_timeout);
-        let spare = self.spare.as_ref().map(|spare| spare.until);
-        ends.chain(machines).chain(requests).chain(reconnect).chain(connecting).chain(spare).min()
-    }
-
-    /// Lets requests wait on while an attempt to get a link comes further.
-    fn prolong_waits(&mut self) {
-        let Some(alive_at) = self.alive_at.take() else { return };
-        for exchange in &mut self.exchanges {
-            exchange.prolong(alive_at);
-        }
+        let keeper = self.keeper.as_ref().and_then(Keeper::poll_timeout);
+        let lookup = self.lookup.as_ref().map(|lookup| lookup.until);
+        ends.chain(machines).chain(requests).chain(keeper).chain(lookup).min()
     }
 
     /// Does what is due, works through what arrived, and sends what there is to send.
     pub(super) fn turn(&mut self, network: &mut Network, now: Time) {
-        self.handle_timeouts(network, now);
+        self.handle_timeouts(now);
         for flow in self.ends.keys().copied().collect::<Vec<_>>() {
             self.read(flow, network, now);
         }
+        self.handle_looked_up(network, now);
         self.handle_dialed(network, now);
-        self.prolong_waits();
         self.obey_wishes(now);
-        while let Some(ReconnectOutput::Connect) = self.reconnect.as_mut().and_then(Reconnect::poll_output) {
-            self.connect(network, now);
-        }
-        self.send_waiting(now);
         self.dismiss_replaced(network, now);
+        self.follow_keeper(network, now);
+        self.follow_exchanges(now);
         self.write(network, now);
     }
 
-    fn handle_timeouts(&mut self, network: &mut Network, now: Time) {
+    fn handle_timeouts(&mut self, now: Time) {
         for end in self.ends.values_mut() {
             if end.carrier.connection.poll_timeout().is_some_and(|at| at <= now) {
                 end.carrier.connection.handle_timeout(now);
@@ -196,25 +177,9 @@ impl Device {
         }
         let links = self.members.iter().filter_map(|(session, member)| Some((*session, member.flow?)));
         for (session, flow) in links.collect::<Vec<_>>() {
-            self.pass_on(session, flow, network, now);
+            self.pass_on(session, flow, now);
         }
-        for exchange in &mut self.exchanges {
-            let before = exchange.state.clone();
-            exchange.handle_timeout(now);
-            if let State::Sent { session, channel, .. } = before
-                && exchange.is_done()
-                && let Some(member) = self.members.get_mut(&session)
-            {
-                member.machine.mux().reset(channel, CANCELLED.0, CANCELLED.1);
-            }
-        }
-        if let Some(spare) = self.spare.take_if(|spare| spare.until <= now) {
-            self.drop_end(spare.flow, network, now);
-        }
-        if let Some(reconnect) = &mut self.reconnect {
-            reconnect.handle_timeout(now);
-        }
-        self.handle_connect_timeout(network, now);
+        self.with_keeper(|keeper| keeper.handle_timeout(now));
     }
 
     /// Takes the frames that arrived on a connection, and its end.
@@ -235,42 +200,38 @@ impl Device {
                 broken = Some(Broken::Link(lost_reason(&error)));
                 break;
             }
-            self.pass_on(session, flow, network, now);
+            self.pass_on(session, flow, now);
         }
         self.settle_exchanges(session, now);
         if let Some(broken) = broken
             && self.ends.contains_key(&flow)
         {
-            self.handle_ended(session, flow, broken, network, now);
+            self.handle_ended(flow, broken, network, now);
         }
     }
 
     /// Does what a session says about its link.
-    fn pass_on(&mut self, session: u64, flow: Flow, network: &mut Network, now: Time) {
+    fn pass_on(&mut self, session: u64, flow: Flow, now: Time) {
+        let Some(number) = self.ends.get(&flow).map(|end| end.number) else { return };
         while let Some(member) = self.members.get_mut(&session)
+            && let Some(keeper) = &mut self.keeper
             && let Some(event) = member.machine.poll_event()
         {
             match event {
                 ClientEvent::Challenge(challenge) => {
                     member.machine.prove(&challenge, &|message| self.key.sign(message).to_bytes());
                 }
-                ClientEvent::Doubted => self.with_reconnect(|reconnect| reconnect.handle_doubted(now)),
+                ClientEvent::Doubted => keeper.handle_doubted(number, now),
                 ClientEvent::Draining { .. }
                 | ClientEvent::Gap
                 | ClientEvent::List(_)
                 | ClientEvent::Policy(_)
                 | ClientEvent::Push { .. } => {}
-                ClientEvent::Trusted => self.handle_trusted(network, now),
-                ClientEvent::Refused { code, retry_after, .. } => {
-                    self.handle_refused(flow, code, retry_after, network, now);
+                ClientEvent::Trusted => keeper.handle_trusted(number),
+                ClientEvent::Refused { code, detail, retry_after } => {
+                    keeper.handle_refused(number, (code, detail, retry_after), false, now);
                 }
-                ClientEvent::Welcome { .. } => {
-                    if self.finish_greeting(flow) {
-                        self.succession.handle_open(session);
-                        self.with_reconnect(|reconnect| reconnect.handle_connected(now));
-                        self.is_blocked = false;
-                    }
-                }
+                ClientEvent::Welcome { .. } => keeper.handle_welcomed(number, now),
             }
         }
     }
@@ -280,8 +241,13 @@ impl Device {
         let Some(member) = self.members.get_mut(&session) else { return };
         while let Some(event) = member.machine.mux().poll_event() {
             let channel = super::channel_of(&event);
-            match self.exchanges.iter_mut().find(|exchange| exchange.channel(session) == Some(channel)) {
-                Some(exchange) => exchange.handle_event(event, &mut member.machine, &mut self.budget, now),
+            match self.exchanges.iter_mut().find(|exchange| exchange.is_on(session, channel)) {
+                Some(exchange) => {
+                    let unserved = exchange.handle_event(session, event, &mut member.machine, &mut self.budget, now);
+                    if let (Some(session), Some(keeper)) = (unserved, &mut self.keeper) {
+                        keeper.handle_unserved(session, now);
+                    }
+                }
                 None => {
                     if let MuxEvent::Body { channel, data } = event {
                         member.machine.mux().consumed(channel, data.len() as u64);
@@ -291,42 +257,8 @@ impl Device {
         }
     }
 
-    /// A link is gone.
-    fn handle_ended(&mut self, session: u64, flow: Flow, broken: Broken, network: &mut Network, now: Time) {
-        // Who waits now decides how soon a lost link is sought again.
-        self.obey_wishes(now);
-        if self.greets(flow) {
-            return self.handle_greeting_broken(network, now);
-        }
-        self.drop_end(flow, network, now);
-        match self.succession.handle_lost(session, broken == Broken::Closed) {
-            Fate::Resume => {
-                let reason = match broken {
-                    Broken::Closed | Broken::Reset => LostReason::Closed,
-                    Broken::Link(reason) => reason,
-                };
-                if matches!(reason, LostReason::Network | LostReason::Silent)
-                    && let Some(spare) = self.spare.take()
-                {
-                    // Whatever took the link took it as well.
-                    self.drop_end(spare.flow, network, now);
-                }
-                self.with_reconnect(|reconnect| reconnect.handle_lost(now, reason));
-            }
-            Fate::Settle { .. } => self.settle(session, network, now),
-        }
-    }
-
-    /// The link that was doubted speaks again: none is sought beside it, unless one is being greeted.
-    fn handle_trusted(&mut self, network: &mut Network, now: Time) {
-        self.with_reconnect(Reconnect::handle_trusted);
-        if self.connecting.as_ref().is_some_and(Connecting::is_racing) {
-            self.stop_connecting(network, now);
-        }
-    }
-
     /// Ends a session: nothing will resume it.
-    fn settle(&mut self, session: u64, network: &mut Network, now: Time) {
+    pub(super) fn settle(&mut self, session: u64, network: &mut Network, now: Time) {
         let Some(member) = self.members.get_mut(&session) else { return };
         member.machine.abandon();
         let flow = member.flow;
@@ -337,25 +269,19 @@ impl Device {
         self.members.remove(&session);
     }
 
-    /// Gives up the session that no gateway takes back.
-    pub(super) fn disown(&mut self, network: &mut Network, now: Time) {
-        if let Some((session, Fate::Settle { .. })) = self.succession.handle_disowned() {
-            self.settle(session, network, now);
+    /// Lets a session go once nothing runs on it.
+    pub(super) fn leave(&mut self, session: u64) {
+        if let Some(member) = self.members.get_mut(&session) {
+            member.is_leaving = true;
         }
     }
 
-    /// Begins a link of the next session on a connection.
-    pub(super) fn begin_link(&mut self, flow: Flow, network: &mut Network, now: Time) {
-        let heir = self.succession.heir();
-        if let Some(doubted) = self.members.get(&heir.number).and_then(|member| member.flow) {
-            self.drop_end(doubted, network, now);
-            self.succession.handle_lost(heir.number, false);
-            self.with_reconnect(|reconnect| reconnect.handle_replaced(now));
-        }
-        if heir.fresh {
+    /// Begins a link of a session on a connection.
+    pub(super) fn begin_link(&mut self, flow: Flow, session: u64, fresh: bool, now: Time) {
+        if fresh {
             let config = ClientConfig { app: "app".to_owned(), device: self.name.clone(), ..ClientConfig::default() };
             let member = Member { machine: Client::new(config, now), flow: None, is_leaving: false };
-            self.members.insert(heir.number, member);
+            self.members.insert(session, member);
         }
         let mut nonce = [0; 16];
         self.rng.fill_bytes(&mut nonce);
@@ -371,8 +297,8 @@ impl Device {
             ordered: kind != CarrierKind::Quic,
             heartbeat: if kind == CarrierKind::Quic { INTERVAL_QUIC } else { INTERVAL_TCP },
         };
-        end.session = Some(heir.number);
-        let member = self.members.get_mut(&heir.number).expect("an heir is a member");
+        end.session = Some(session);
+        let member = self.members.get_mut(&session).expect("a session that is not new is a member");
         let sign = |message: &[u8]| self.key.sign(message).to_bytes();
         member.machine.connect(facts, &sign, now);
         if kind != CarrierKind::Ws {
@@ -382,7 +308,13 @@ impl Device {
     }
 
     /// Opens a connection.
-    pub(super) fn open(&mut self, candidate: Candidate, network: &mut Network, now: Time) -> Result<Flow, FailReason> {
+    pub(super) fn open(
+        &mut self,
+        number: ConnectionId,
+        candidate: Candidate,
+        network: &mut Network,
+        now: Time,
+    ) -> Result<(), FailReason> {
         let address = network.local_address().ok_or(FailReason::Unreachable)?;
         let is_tcp = candidate.carrier != CarrierKind::Quic;
         if is_tcp && candidate.address.ip().is_loopback() {
@@ -393,8 +325,9 @@ impl Device {
         // is told of a change of network, which no app here does.
         let source = net::Source::Bound(address);
         let carrier = Carrier::new(candidate.carrier, End::Client, now);
-        self.ends.insert(flow, ClientEnd { carrier, candidate, source, broken: None, session: None });
-        Ok(flow)
+        let stage = Stage::Dialing { is_alive: false };
+        self.ends.insert(flow, ClientEnd { number, stage, carrier, candidate, source, broken: None, session: None });
+        Ok(())
     }
 
     /// Drops a connection, with a goodbye that may or may not arrive.
@@ -412,40 +345,51 @@ impl Device {
         }
     }
 
-    pub(super) fn with_reconnect(&mut self, change: impl FnOnce(&mut Reconnect)) {
-        if let Some(reconnect) = &mut self.reconnect {
-            change(reconnect);
-        }
-    }
-
     /// Tells the policy of reconnecting whether anybody waits.
-    fn obey_wishes(&mut self, now: Time) {
+    pub(super) fn obey_wishes(&mut self, now: Time) {
         let is_busy = self.exchanges.iter().any(|exchange| !exchange.is_done());
-        self.with_reconnect(|reconnect| reconnect.handle_waiting(is_busy, now));
+        self.with_keeper(|keeper| keeper.handle_waiting(is_busy, now));
     }
 
-    /// Sends the requests that wait, if there is a link.
-    fn send_waiting(&mut self, now: Time) {
-        let Some(session) = self.succession.for_request() else { return };
-        let Some(member) = self.members.get_mut(&session).filter(|member| member.flow.is_some()) else { return };
+    /// Does what the requests want of the sessions.
+    fn follow_exchanges(&mut self, now: Time) {
+        let link = self.keeper.as_ref().map_or(LinkView::None, |keeper| keeper.view(now));
         for exchange in &mut self.exchanges {
-            if matches!(exchange.state, State::Waiting { .. }) {
-                exchange.send(session, &mut member.machine, &mut self.budget, now);
+            exchange.turn(link, &mut self.budget, now);
+            while let Some(wish) = exchange.poll_wish(now) {
+                match wish {
+                    Wish::Recall(number) => {
+                        let Some((session, channel)) = exchange.place(number) else { continue };
+                        let Some(member) = self.members.get_mut(&session) else { continue };
+                        if !member.machine.mux().is_handed_off(channel) {
+                            member.machine.mux().reset(channel, CANCELLED.0, CANCELLED.1);
+                            exchange.handle_recalled(number, &mut self.budget, now);
+                        }
+                    }
+                    Wish::Send(number, session) => {
+                        let member = self.members.get_mut(&session).filter(|member| member.flow.is_some());
+                        let machine = member.map(|member| &mut member.machine);
+                        exchange.send(number, session, machine, &mut self.budget, now);
+                    }
+                }
+            }
+            for (session, channel) in exchange.take_unwanted() {
+                if let Some(member) = self.members.get_mut(&session) {
+                    member.machine.mux().reset(channel, CANCELLED.0, CANCELLED.1);
+                }
             }
         }
     }
 
-    /// Lets the sessions go that another has replaced, once they are done.
+    /// Closes the links of the sessions that another has replaced, once they are done.
     fn dismiss_replaced(&mut self, network: &mut Network, now: Time) {
-        let mut done = Vec::new();
-        for (number, member) in &mut self.members {
-            member.is_leaving |= self.succession.is_replaced(*number);
-            if member.is_leaving && member.machine.mux().running() == 0 {
-                done.push(*number);
-            }
-        }
-        for session in done {
-            self.settle(session, network, now);
+        let idle = |member: &mut Member| {
+            let is_done = member.is_leaving && member.machine.mux().running() == 0;
+            member.flow.filter(|_| is_done)
+        };
+        let done: Vec<Flow> = self.members.values_mut().filter_map(idle).collect();
+        for flow in done {
+            self.handle_ended(flow, Broken::Closed, network, now);
         }
     }
 
@@ -478,6 +422,3 @@ const TICKET_BYTES: usize = 400;
 
 /// Stream of random numbers for the first device.
 const DEVICE_STREAM: u64 = 1_000;
-
-/// How long a connection that a race left over is kept; the client's.
-pub(super) const SPARE_FOR: Duration = Duration::from_secs(30);

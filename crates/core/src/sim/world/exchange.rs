@@ -1,6 +1,6 @@
 //! One request of a device, as the real client takes it from the app to the end of its answer.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -8,7 +8,10 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use super::ORIGIN;
 use crate::{
     Time,
-    request::{Budget, Progress, RequestFacts, Verdict, is_idempotent},
+    request::{
+        Budget, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, RequestFacts, Rung, TryEnd, TryId,
+        Way, is_idempotent,
+    },
     session::{Client, Closed, Machine as _, MuxEvent},
     sim::work::{DEADLINE, Task},
     wire::{fields::RequestHead, message::ResetCode},
@@ -21,28 +24,23 @@ pub(super) struct Exchange {
     head: RequestHead,
     body: Bytes,
     answer_bytes: usize,
-    progress: Progress,
+    facts: RequestFacts,
+    /// `None` until the first turn.
+    ladder: Option<Ladder>,
+    tries: BTreeMap<TryId, Sent>,
     began: Time,
-    pub(super) deadline: Time,
-    pub(super) state: State,
+    deadline: Time,
+    pub(super) outcome: Option<Outcome>,
 }
 
-/// How far a request is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    Done(Outcome),
-    /// It is on a session.
-    Sent {
-        session: u64,
-        channel: u64,
-        unsent: Bytes,
-        status: Option<StatusCode>,
-        received: usize,
-    },
-    /// It waits for a link until a time.
-    Waiting {
-        until: Time,
-    },
+/// A try that is on a session.
+#[derive(Debug)]
+struct Sent {
+    session: u64,
+    channel: u64,
+    unsent: Bytes,
+    status: Option<StatusCode>,
+    received: usize,
 }
 
 /// How a request ended.
@@ -52,124 +50,214 @@ pub(super) struct Outcome {
     pub(super) error: Option<String>,
 }
 
+/// What a request wants of the sessions.
+#[derive(Debug)]
+pub(super) enum Wish {
+    /// Send it, as this try, on this session.
+    Send(TryId, u64),
+    /// Take a try back if it was not handed to the carrier.
+    Recall(TryId),
+}
+
 impl Exchange {
     pub(super) fn new(number: u64, task: &Task, now: Time) -> Self {
-        let facts = RequestFacts { idempotent: is_idempotent(&task.method), replayable: true };
-        let deadline = now + DEADLINE;
         Self {
             number,
             head: head(task, number),
             body: Bytes::from(vec![0; task.body_bytes]),
             answer_bytes: task.answer_bytes,
-            progress: Progress::new(facts, deadline),
+            facts: RequestFacts { idempotent: is_idempotent(&task.method), replayable: true },
+            ladder: None,
+            tries: BTreeMap::new(),
             began: now,
-            deadline,
-            state: State::Waiting { until: now + LINK_WAIT },
+            deadline: now + DEADLINE,
+            outcome: None,
         }
     }
 
     pub(super) const fn is_done(&self) -> bool {
-        matches!(self.state, State::Done(_))
+        self.outcome.is_some()
     }
 
     /// Returns when it gives up what it is at.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        match self.state {
-            State::Done(_) => None,
-            State::Sent { .. } => Some(self.deadline),
-            State::Waiting { until } => Some(until.min(self.deadline)),
+        if self.is_done() {
+            return None;
+        }
+        let ladder = self.ladder.as_ref().and_then(Ladder::poll_timeout);
+        Some(ladder.map_or(self.deadline, |at| at.min(self.deadline)))
+    }
+
+    /// Says whether one of its tries is on this channel.
+    pub(super) fn is_on(&self, session: u64, channel: u64) -> bool {
+        self.tries.values().any(|sent| sent.session == session && sent.channel == channel)
+    }
+
+    /// Takes in how the link is, and that time has passed.
+    pub(super) fn turn(&mut self, link: LinkView, budget: &mut Budget, now: Time) {
+        if self.is_done() {
+            return;
+        }
+        if now >= self.deadline {
+            return self.fail("deadline", now);
+        }
+        match &mut self.ladder {
+            Some(ladder) => {
+                ladder.handle_link(link, budget, now);
+                ladder.handle_timeout(budget, now);
+            }
+            None => {
+                let config = LadderConfig::default();
+                self.ladder = Some(Ladder::new(config, self.facts, [RUNG], link, budget, now));
+            }
         }
     }
 
-    /// Returns its channel, if it is on this session.
-    pub(super) const fn channel(&self, on: u64) -> Option<u64> {
-        match &self.state {
-            State::Sent { session, channel, .. } if *session == on => Some(*channel),
-            State::Done(_) | State::Sent { .. } | State::Waiting { .. } => None,
+    /// Returns what it wants of the sessions next.
+    pub(super) fn poll_wish(&mut self, now: Time) -> Option<Wish> {
+        if self.is_done() {
+            return None;
+        }
+        match self.ladder.as_mut()?.poll_output()? {
+            LadderOutput::Fail(failure) => {
+                self.fail(&format!("{failure:?}"), now);
+                None
+            }
+            LadderOutput::Recall(number) => Some(Wish::Recall(number)),
+            LadderOutput::Start { number, session, .. } => session.map(|session| Wish::Send(number, session)),
         }
     }
 
-    /// Sends it on a session that has a link.
-    pub(super) fn send(&mut self, session: u64, machine: &mut Client, budget: &mut Budget, now: Time) {
-        self.progress.handle_send(budget);
-        let Some(channel) = machine.mux().request(self.head.clone(), self.body.is_empty()) else {
-            return self.close(&Closed::NeverSeen, budget, now);
-        };
-        self.state = State::Sent { session, channel, unsent: self.body.clone(), status: None, received: 0 };
-        self.upload(machine);
-    }
-
-    /// Lets it wait for a link as long as if it began at this time.
-    pub(super) fn prolong(&mut self, at: Time) {
-        if let State::Waiting { until } = &mut self.state {
-            *until = (*until).max(at + LINK_WAIT);
+    /// Sends it on a session.
+    pub(super) fn send(
+        &mut self,
+        number: TryId,
+        session: u64,
+        machine: Option<&mut Client>,
+        budget: &mut Budget,
+        now: Time,
+    ) {
+        let opened = machine.and_then(|machine| {
+            let channel = machine.mux().request(self.head.clone(), self.body.is_empty())?;
+            let mut sent = Sent { session, channel, unsent: self.body.clone(), status: None, received: 0 };
+            sent.upload(machine);
+            Some(sent)
+        });
+        match opened {
+            Some(sent) => drop(self.tries.insert(number, sent)),
+            None => self.end(number, TryEnd::NotSent, budget, now),
         }
     }
 
-    /// Takes in what happened to it.
-    pub(super) fn handle_event(&mut self, event: MuxEvent, machine: &mut Client, budget: &mut Budget, now: Time) {
+    /// Returns session and channel of a try.
+    pub(super) fn place(&self, number: TryId) -> Option<(u64, u64)> {
+        self.tries.get(&number).map(|sent| (sent.session, sent.channel))
+    }
+
+    /// Takes in that a try was taken back.
+    pub(super) fn handle_recalled(&mut self, number: TryId, budget: &mut Budget, now: Time) {
+        self.tries.remove(&number);
+        self.end(number, TryEnd::NotSent, budget, now);
+    }
+
+    /// Takes in what happened to one of its tries. Returns the session whose gateway did not serve it, if it was that.
+    pub(super) fn handle_event(
+        &mut self,
+        session: u64,
+        event: MuxEvent,
+        machine: &mut Client,
+        budget: &mut Budget,
+        now: Time,
+    ) -> Option<u64> {
+        let channel = super::channel_of(&event);
+        let is_it = |sent: &&mut Sent| sent.session == session && sent.channel == channel;
+        let number = self.tries.iter().find(|(_, sent)| sent.session == session && sent.channel == channel);
+        let number = number.map(|(number, _)| *number)?;
+        let sent = self.tries.values_mut().find(is_it)?;
         match event {
-            MuxEvent::Body { channel, data } => {
+            MuxEvent::Body { data, .. } => {
                 machine.mux().consumed(channel, data.len() as u64);
-                if let State::Sent { received, .. } = &mut self.state {
-                    *received += data.len();
-                }
+                sent.received += data.len();
             }
-            MuxEvent::Closed { why, .. } => match self.state {
+            MuxEvent::Closed { why, .. } => match sent.status {
                 // Once the app has the head, nothing is sent again.
-                State::Sent { status: Some(_), .. } => self.fail("its answer was cut", now),
-                State::Done(_) | State::Sent { .. } | State::Waiting { .. } => self.close(&why, budget, now),
-            },
-            MuxEvent::End { .. } => self.complete(now),
-            MuxEvent::Response { head, end, .. } => {
-                if let State::Sent { status, .. } = &mut self.state {
-                    *status = Some(head.status);
+                Some(_) => self.fail("its answer was cut", now),
+                None => {
+                    self.tries.remove(&number);
+                    self.end(number, end_of(&why), budget, now);
                 }
+            },
+            MuxEvent::End { .. } => self.complete(number, now),
+            MuxEvent::Response { head, end, .. } => {
+                let unexecuted = head.headers.contains_key(NOT_EXECUTED_HEADER);
+                if unexecuted && self.ladder.as_ref().is_some_and(|ladder| ladder.may_climb(number)) {
+                    machine.mux().reset(channel, CANCELLED.0, CANCELLED.1);
+                    self.tries.remove(&number);
+                    self.end(number, TryEnd::NotExecuted, budget, now);
+                    return Some(session);
+                }
+                sent.status = Some(head.status);
                 if end {
-                    self.complete(now);
+                    self.complete(number, now);
                 }
             }
-            MuxEvent::Writable { .. } => self.upload(machine),
+            MuxEvent::Writable { .. } => sent.upload(machine),
             MuxEvent::Request { .. } => {}
         }
+        None
     }
 
-    /// Gives up what it is at if its time is over.
-    pub(super) fn handle_timeout(&mut self, now: Time) {
-        if self.poll_timeout().is_some_and(|at| at <= now) {
-            let reason = if now >= self.deadline { "deadline" } else { "no link in time" };
-            self.fail(reason, now);
+    /// Returns the channels of the tries that are no longer wanted.
+    pub(super) fn take_unwanted(&mut self) -> Vec<(u64, u64)> {
+        let answering = self.tries.iter().find(|(_, sent)| sent.status.is_some()).map(|(number, _)| *number);
+        let is_done = self.is_done();
+        let is_wanted = |number: &TryId| !is_done && answering.is_none_or(|answering| answering == *number);
+        let unwanted: Vec<TryId> = self.tries.keys().filter(|number| !is_wanted(number)).copied().collect();
+        unwanted
+            .iter()
+            .filter_map(|number| self.tries.remove(number))
+            .map(|sent| (sent.session, sent.channel))
+            .collect()
+    }
+
+    fn end(&mut self, number: TryId, end: TryEnd, budget: &mut Budget, now: Time) {
+        if let Some(ladder) = &mut self.ladder {
+            ladder.handle_ended(number, end, budget, now);
         }
     }
 
-    fn upload(&mut self, machine: &mut Client) {
-        let State::Sent { channel, unsent, .. } = &mut self.state else { return };
-        if !unsent.is_empty() && machine.mux().write(*channel, unsent) && unsent.is_empty() {
-            machine.mux().finish(*channel, None);
-        }
-    }
-
-    fn close(&mut self, closed: &Closed, budget: &mut Budget, now: Time) {
-        match self.progress.handle_closed(closed, budget, now) {
-            Verdict::Resend => self.state = State::Waiting { until: now + LINK_WAIT },
-            Verdict::Fail(failure) => self.fail(&format!("{failure:?}"), now),
-        }
-    }
-
-    fn complete(&mut self, now: Time) {
-        match self.state {
-            State::Sent { status: Some(StatusCode::OK), received, .. } if received == self.answer_bytes => {
-                self.state = State::Done(Outcome { took: now.since(self.began), error: None });
+    fn complete(&mut self, number: TryId, now: Time) {
+        match self.tries.get(&number) {
+            Some(Sent { status: Some(StatusCode::OK), received, .. }) if *received == self.answer_bytes => {
+                self.outcome = Some(Outcome { took: now.since(self.began), error: None });
             }
-            State::Sent { status: Some(status), received, .. } => {
+            Some(Sent { status: Some(status), received, .. }) => {
                 self.fail(&format!("status {status}, {received} bytes"), now);
             }
-            State::Done(_) | State::Sent { .. } | State::Waiting { .. } => self.fail("its answer has no head", now),
+            Some(_) | None => self.fail("its answer has no head", now),
         }
     }
 
     fn fail(&mut self, reason: &str, now: Time) {
-        self.state = State::Done(Outcome { took: now.since(self.began), error: Some(reason.to_owned()) });
+        self.outcome = Some(Outcome { took: now.since(self.began), error: Some(reason.to_owned()) });
+    }
+}
+
+impl Sent {
+    fn upload(&mut self, machine: &mut Client) {
+        if !self.unsent.is_empty() && machine.mux().write(self.channel, &mut self.unsent) && self.unsent.is_empty() {
+            machine.mux().finish(self.channel, None);
+        }
+    }
+}
+
+/// Says in the words of the ladder why an exchange ended; the client's.
+const fn end_of(closed: &Closed) -> TryEnd {
+    match closed {
+        Closed::NeverSeen => TryEnd::NotSent,
+        // It ran, and its answer is no longer kept for the link that took over.
+        Closed::Reset { code: ResetCode::Unreplayable, .. } | Closed::Unknown => TryEnd::MayHaveRun,
+        Closed::Reset { .. } => TryEnd::Reset,
     }
 }
 
@@ -186,5 +274,5 @@ fn head(task: &Task, number: u64) -> RequestHead {
 /// Says why a client gives an exchange up.
 pub(super) const CANCELLED: (ResetCode, &str) = (ResetCode::Cancelled, "the request is no longer wanted");
 
-/// How long a request waits for a link; the client's default.
-const LINK_WAIT: Duration = Duration::from_secs(10);
+/// The one way of the simulated client: the link.
+const RUNG: Rung = Rung { way: Way::Link, first_byte: DEADLINE, is_last: false };

@@ -73,6 +73,8 @@ enum Host {
 #[derive(Debug)]
 enum Phase {
     Greeting {
+        /// What came for exchanges.
+        held: Vec<Frame>,
         accept: Box<Accept>,
         challenge: Option<[u8; 32]>,
         deadline: Time,
@@ -261,15 +263,21 @@ impl Gateway {
     fn take(&mut self, flow: Flow, frame: FrameRef<'_>, now: Time) -> Result<(), LinkError> {
         let Some(end) = self.ends.get_mut(&flow) else { return Ok(()) };
         match &mut end.phase {
-            Phase::Greeting { accept, challenge, .. } => {
+            // Streams of QUIC may overtake each other: what is of exchanges waits until the link is admitted.
+            Phase::Greeting { held, .. } if frame.kind.is_exchange() && held.len() < HELD_MAX => {
+                held.push(frame.to_owned());
+                Ok(())
+            }
+            Phase::Greeting { accept, challenge, held, .. } => {
                 let proven = challenge.unwrap_or_else(|| binding(flow));
                 match greet(accept, &self.keys, frame, &proven, now) {
                     Ok(None) => {}
                     Ok(Some(admitted)) => {
-                        let opened = self.open(flow, &admitted, now);
-                        if let Err(refusal) = opened {
+                        let held = std::mem::take(held);
+                        if let Err(refusal) = self.open(flow, &admitted, now) {
                             self.refuse(flow, &refusal, now);
                         }
+                        return held.iter().try_for_each(|frame| self.take(flow, frame.as_ref(), now));
                     }
                     Err(refusal) => self.refuse(flow, &refusal, now),
                 }
@@ -438,7 +446,7 @@ impl ServerEnd {
         let proof = challenge.map(|challenge| Proof { challenge: challenge.to_vec().into(), signature: Bytes::new() });
         let output = proof.iter().map(|proof| Frame::control(Kind::Proof, proof)).collect();
         let accept = Box::new(Accept::new(ORIGIN.to_owned(), CLOCK_SKEW_MAX));
-        let phase = Phase::Greeting { accept, challenge, deadline: now + HELLO_TIMEOUT };
+        let phase = Phase::Greeting { held: Vec::new(), accept, challenge, deadline: now + HELLO_TIMEOUT };
         Self { carrier, mapping, server, site: None, host, phase, output }
     }
 }
@@ -484,6 +492,9 @@ const HEARTBEAT: (Duration, Duration) = (Duration::from_secs(15), Duration::from
 
 /// A silent link is closed after this; the gateway's default.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(20);
+
+/// Frames of exchanges held until a link is admitted: the gateway's.
+const HELD_MAX: usize = 16;
 
 /// How long HELLO may take; the gateway's default.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);

@@ -17,7 +17,8 @@
 //! let scenario = Scenario::parse("example", text, None)?;
 //! let report = run(&scenario, Work::Get2k, 1)?;
 //! assert!(report.requests.iter().all(|request| request.error.is_none() && request.executed == 1));
-//! assert!(report.requests[1].took < report.requests[0].took, "the first opens the link");
+//! let cold = run(&scenario, Work::Cold, 1)?;
+//! assert!(report.requests[0].took < cold.requests[0].took, "the link is open before the first request");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -32,11 +33,7 @@ mod exchange;
 mod gateway;
 mod origin;
 
-use self::{
-    device::Device,
-    exchange::{Exchange, State},
-    gateway::Gateway,
-};
+use self::{device::Device, exchange::Exchange, gateway::Gateway};
 use super::{
     Scenario,
     link::LinkCounts,
@@ -132,6 +129,10 @@ impl<'a> World<'a> {
     fn run(mut self) -> Result<Report, MissingTrace> {
         let scenario = self.scenario;
         let mut steps = scenario.timeline().peekable();
+        if !self.is_cold {
+            // An app that keeps a link opens it when it starts.
+            self.devices.iter_mut().for_each(|device| device.connect(self.now));
+        }
         while !self.is_done() {
             while let Some(Step { action, .. }) = steps.next_if(|step| Time::ZERO + step.at <= self.now) {
                 self.network.apply(action, self.traces, self.now)?;
@@ -197,10 +198,7 @@ impl<'a> World<'a> {
         let exchanges: Vec<&Exchange> = self.devices.iter().flat_map(Device::exchanges).collect();
         let request = |(number, task): (usize, &Task)| {
             let exchange = exchanges.iter().find(|exchange| exchange.number == number as u64);
-            let outcome = exchange.and_then(|exchange| match &exchange.state {
-                State::Done(outcome) => Some(outcome.clone()),
-                State::Sent { .. } | State::Waiting { .. } => None,
-            });
+            let outcome = exchange.and_then(|exchange| exchange.outcome.clone());
             let outcome = outcome.expect("the run goes on until every request is done");
             RequestReport {
                 start: task.start,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 
-use crate::wire::fields::ResponseHead;
+use crate::{request::NOT_EXECUTED_HEADER, wire::fields::ResponseHead};
 
 /// Counts executions and makes answers.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,9 @@ impl Origin {
 
 /// Answers in the place of an origin that cannot be reached.
 pub(super) fn unreachable() -> (ResponseHead, Bytes) {
-    answer(StatusCode::GATEWAY_TIMEOUT, Bytes::from_static(b"the service cannot be reached"))
+    let (mut head, body) = answer(StatusCode::GATEWAY_TIMEOUT, Bytes::from_static(b"the service cannot be reached"));
+    head.headers.insert(NOT_EXECUTED_HEADER, HeaderValue::from_static("1"));
+    (head, body)
 }
 
 fn answer(status: StatusCode, body: Bytes) -> (ResponseHead, Bytes) {

@@ -1,0 +1,241 @@
+//! One attempt to get a link, from the addresses to WELCOME.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{ConnectionId, DropReason, Keeper, KeeperFailure, KeeperOutput, Link, Spare};
+use crate::{
+    Time,
+    connect::{AttemptId, Candidate, Establish, EstablishOutput, FailReason, GreetFailure, LostReason},
+};
+
+/// An attempt to get a link.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    pub(super) generation: u64,
+    /// `None` while addresses and ticket are fetched.
+    pub(super) establish: Option<Establish>,
+    /// The connections of the attempt that are not dropped yet.
+    connections: BTreeMap<AttemptId, ConnectionId>,
+    pub(super) greeting: Option<Greeting>,
+    pub(super) restarts: u32,
+    /// The soonest of the times at which gateways asked to be called again.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// HELLO is out, WELCOME is awaited.
+#[derive(Clone, Debug)]
+pub(super) struct Greeting {
+    attempt: AttemptId,
+    pub(super) connection: ConnectionId,
+    pub(super) session: u64,
+    pub(super) candidate: Candidate,
+}
+
+impl Attempt {
+    pub(super) const fn new(generation: u64, restarts: u32) -> Self {
+        Self { generation, establish: None, connections: BTreeMap::new(), greeting: None, restarts, retry_after: None }
+    }
+
+    pub(super) fn is_undecided(&self) -> bool {
+        self.establish.as_ref().is_none_or(Establish::is_undecided)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.establish.as_ref()?.poll_timeout().map(|(at, _)| at)
+    }
+
+    fn number(&self, connection: ConnectionId) -> Option<AttemptId> {
+        self.connections.iter().find(|(_, known)| **known == connection).map(|(attempt, _)| *attempt)
+    }
+}
+
+impl Keeper {
+    /// Takes in that a connection is open, its handshake complete; `rtt` is a sample of its path.
+    pub fn handle_connected(&mut self, connection: ConnectionId, rtt: Duration, now: Time) {
+        self.with_attempt(connection, |establish, attempt| establish.handle_connected(attempt, rtt, now));
+        self.show_life(now);
+        self.follow_establish(now);
+    }
+
+    /// Takes in that something came back on a connection whose handshake goes on.
+    pub fn handle_answered(&mut self, connection: ConnectionId, rtt: Duration, now: Time) {
+        if self.with_attempt(connection, |establish, attempt| establish.handle_alive(attempt, rtt, now)) {
+            self.show_life(now);
+            self.follow_establish(now);
+        }
+    }
+
+    /// Takes in that a connection could not be opened.
+    pub fn handle_dial_failed(&mut self, connection: ConnectionId, reason: FailReason, now: Time) {
+        self.with_attempt(connection, |establish, attempt| establish.handle_failed(attempt, reason, now));
+        if let Some(attempt) = &mut self.attempt {
+            attempt.connections.retain(|_, known| *known != connection);
+        }
+        self.follow_establish(now);
+    }
+
+    /// Takes in that WELCOME came on a connection.
+    pub fn handle_welcomed(&mut self, connection: ConnectionId, now: Time) {
+        let Some(attempt) = &mut self.attempt else { return };
+        let Some(greeting) = attempt.greeting.take_if(|greeting| greeting.connection == connection) else { return };
+        attempt.connections.remove(&greeting.attempt);
+        if let Some(establish) = &mut attempt.establish {
+            establish.handle_welcomed();
+        }
+        let Greeting { session, candidate, .. } = greeting;
+        self.links.insert(session, Link { connection, candidate });
+        if let Some(unit) = self.units.get(&candidate.address.ip()) {
+            self.homes.insert(session, unit.clone());
+        }
+        let over = self.succession.handle_open(session);
+        self.settle(over);
+        self.reconnect.handle_connected(now);
+        self.is_doubted = false;
+        self.failure = None;
+        self.is_blocked = false;
+        self.outputs.push_back(KeeperOutput::LinkUp { session, candidate });
+        self.dismiss_replaced();
+        self.outputs.push_back(KeeperOutput::Changed);
+        self.follow_establish(now);
+    }
+
+    /// Ends the greeting that is under way: the next connection is greeted, or another race is run.
+    pub(super) fn end_greeting(&mut self, failure: GreetFailure, now: Time) {
+        let Some(attempt) = &mut self.attempt else { return };
+        let Some(greeting) = attempt.greeting.take() else { return };
+        attempt.connections.remove(&greeting.attempt);
+        if let Some(establish) = &mut attempt.establish {
+            establish.handle_greet_failed(greeting.attempt, failure, now);
+        }
+        self.succession.handle_lost(greeting.session, false);
+        self.outputs.push_back(KeeperOutput::Drop { connection: greeting.connection, reason: DropReason::Told });
+        self.follow_establish(now);
+    }
+
+    pub(super) fn greets(&self, connection: ConnectionId) -> bool {
+        let greeting = self.attempt.as_ref().and_then(|attempt| attempt.greeting.as_ref());
+        greeting.is_some_and(|greeting| greeting.connection == connection)
+    }
+
+    /// Drops the attempt that is under way, if there is one.
+    pub(super) fn stop_attempt(&mut self) {
+        let Some(attempt) = self.attempt.take() else { return };
+        for connection in attempt.connections.into_values() {
+            self.outputs.push_back(KeeperOutput::Drop { connection, reason: DropReason::NotNeeded });
+        }
+        if let Some(greeting) = attempt.greeting {
+            self.succession.handle_lost(greeting.session, false);
+        }
+    }
+
+    /// Does what the machine of the attempt asks for.
+    pub(super) fn follow_establish(&mut self, now: Time) {
+        loop {
+            let Some(attempt) = &mut self.attempt else { return };
+            let Some(output) = attempt.establish.as_mut().and_then(Establish::poll_output) else { break };
+            match output {
+                EstablishOutput::Abandon { attempt: number } => {
+                    let Some(connection) = attempt.connections.remove(&number) else { continue };
+                    let greeted = attempt.greeting.take_if(|greeting| greeting.attempt == number);
+                    let reason = if greeted.is_some() { DropReason::NoWelcome } else { DropReason::NotNeeded };
+                    if let Some(greeting) = greeted {
+                        self.succession.handle_lost(greeting.session, false);
+                    }
+                    self.outputs.push_back(KeeperOutput::Drop { connection, reason });
+                }
+                EstablishOutput::Greet { attempt: number, candidate } => self.greet(number, candidate, now),
+                EstablishOutput::KeepSpare { attempt: number, candidate } => {
+                    let Some(connection) = attempt.connections.remove(&number) else { continue };
+                    self.drop_spare();
+                    self.spare = Some(Spare { connection, candidate, until: now + SPARE_FOR });
+                }
+                EstablishOutput::Lost { untrusted } => return self.lose(untrusted, now),
+                EstablishOutput::Scored { candidate, score } => self.records.observe(candidate, score, now),
+                EstablishOutput::Start { attempt: number, candidate } => {
+                    let connection = self.next_connection();
+                    if let Some(attempt) = &mut self.attempt {
+                        attempt.connections.insert(number, connection);
+                    }
+                    self.outputs.push_back(KeeperOutput::Dial { connection, candidate });
+                }
+            }
+        }
+        let establish = self.attempt.as_ref().and_then(|attempt| attempt.establish.as_ref());
+        if establish.is_some_and(Establish::is_finished) {
+            self.attempt = None;
+        }
+    }
+
+    /// Begins with a connection that an earlier race left over, if there is one that is wanted.
+    pub(super) fn take_spare(&mut self, now: Time) -> Option<(ConnectionId, Candidate)> {
+        let unwanted = self.spare.as_ref().is_some_and(|spare| self.is_unwanted(spare.candidate.address.ip(), now));
+        self.spare.take_if(|_| !unwanted).map(|spare| (spare.connection, spare.candidate))
+    }
+
+    pub(super) fn adopt(&mut self, connection: ConnectionId) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.connections.insert(AttemptId(0), connection);
+        }
+    }
+
+    /// Says HELLO on a connection.
+    fn greet(&mut self, number: AttemptId, candidate: Candidate, now: Time) {
+        let Some(connection) = self.attempt.as_ref().and_then(|attempt| attempt.connections.get(&number).copied())
+        else {
+            return;
+        };
+        let apart = self.leads_elsewhere(candidate.address.ip());
+        let heir = self.succession.heir(apart);
+        if let Some(doubted) = self.links.remove(&heir.number) {
+            self.succession.handle_lost(heir.number, false);
+            self.reconnect.handle_replaced(now);
+            self.is_doubted = false;
+            let reason = DropReason::Replaced;
+            self.outputs.push_back(KeeperOutput::Drop { connection: doubted.connection, reason });
+        }
+        if let Some(attempt) = &mut self.attempt {
+            attempt.greeting = Some(Greeting { attempt: number, connection, session: heir.number, candidate });
+        }
+        let (session, fresh) = (heir.number, heir.fresh);
+        self.outputs.push_back(KeeperOutput::Greet { connection, candidate, session, fresh });
+        self.outputs.push_back(KeeperOutput::Changed);
+    }
+
+    /// No candidate gave a link.
+    fn lose(&mut self, untrusted: bool, now: Time) {
+        let retry_after = self.attempt.as_ref().and_then(|attempt| attempt.retry_after);
+        self.stop_attempt();
+        if let Some(after) = retry_after {
+            self.reconnect.handle_retry_after(after, now);
+        }
+        if untrusted {
+            self.failure = Some(KeeperFailure::Untrusted { at: now });
+        }
+        self.reconnect.handle_lost(now, LostReason::RaceLost);
+        self.outputs.push_back(KeeperOutput::Changed);
+    }
+
+    fn next_connection(&mut self) -> ConnectionId {
+        self.connections += 1;
+        ConnectionId(self.connections)
+    }
+
+    /// Lets requests wait on, since an attempt to get a link came further.
+    fn show_life(&mut self, now: Time) {
+        self.alive_at = Some(now);
+        self.outputs.push_back(KeeperOutput::Changed);
+    }
+
+    /// Tells the attempt's machine something of a connection; says whether it is the attempt's.
+    fn with_attempt(&mut self, connection: ConnectionId, tell: impl FnOnce(&mut Establish, AttemptId)) -> bool {
+        let Some(attempt) = &mut self.attempt else { return false };
+        let Some(number) = attempt.number(connection) else { return false };
+        let Some(establish) = &mut attempt.establish else { return false };
+        tell(establish, number);
+        true
+    }
+}
+
+/// How long a connection that a race left over is kept. 30 s; our choice: as long as a link must live to count as settled. Gateways
+/// close it sooner where they wait less for a HELLO.
+const SPARE_FOR: Duration = Duration::from_secs(30);

@@ -1,0 +1,479 @@
+//! Keeps a client's link: when one is sought, where, for which session, and what becomes of those it replaces.
+
+mod attempt;
+mod output;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::IpAddr,
+    time::Duration,
+};
+
+use self::attempt::Attempt;
+pub use self::output::{
+    ConnectionId, DropReason, Ended, KeeperConfig, KeeperFailure, KeeperOutput, OpenLink, Place, Prepared, Unit,
+};
+use super::{
+    Candidate, Establish, GreetFailure, LostReason, Means, Reconnect, ReconnectOutput, Records, Remedy, Source,
+    candidate, remedy,
+};
+use crate::{
+    Time,
+    request::LinkView,
+    session::{Fate, Over, Succession},
+    wire::message::RefuseCode,
+};
+
+/// The policy of a client's link, without its sockets, names, tickets and sessions: those are its owner's.
+///
+/// It puts together the machines of this module: [`Reconnect`] says when an attempt is due, [`candidate::rank`] in which order,
+/// [`Establish`] how, and [`Succession`] for which session. Where the current link is doubted, or its unit does not serve, other units
+/// come first, and a link to one of them gets a session of its own: what is under way at the old one may still finish there.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    config: KeeperConfig,
+    /// Of the shuffles, another for each attempt.
+    seed: u64,
+    reconnect: Reconnect,
+    records: Records,
+    succession: Succession,
+    /// The open links, by session.
+    links: BTreeMap<u64, Link>,
+    attempt: Option<Attempt>,
+    /// Counts attempts, so that late news of an earlier one are known as such.
+    generations: u64,
+    connections: u64,
+    /// A connection that the last race left over.
+    spare: Option<Spare>,
+    /// The newest places that any source named; at most [`candidate::CANDIDATES_MAX`] count.
+    known: Vec<(Candidate, Source)>,
+    units: BTreeMap<IpAddr, Unit>,
+    /// The unit of each session that had a link, where it is known.
+    homes: BTreeMap<u64, Unit>,
+    avoided: BTreeMap<Unit, Avoided>,
+    is_doubted: bool,
+    failure: Option<KeeperFailure>,
+    /// Nothing but a new ticket or another network can help.
+    is_blocked: bool,
+    /// When an attempt to get a link last came further.
+    alive_at: Option<Time>,
+    outputs: VecDeque<KeeperOutput>,
+}
+
+#[derive(Clone, Debug)]
+struct Link {
+    connection: ConnectionId,
+    candidate: Candidate,
+}
+
+#[derive(Clone, Debug)]
+struct Spare {
+    connection: ConnectionId,
+    candidate: Candidate,
+    until: Time,
+}
+
+/// A unit that did not serve.
+#[derive(Clone, Copy, Debug)]
+struct Avoided {
+    until: Time,
+    times: u32,
+}
+
+impl Keeper {
+    /// Makes the keeper of a client that has no link; the first attempt is due at once.
+    #[must_use]
+    pub fn new(config: KeeperConfig, seed: u64, now: Time) -> Self {
+        Self {
+            reconnect: Reconnect::new(config.reconnect.clone(), seed, now),
+            config,
+            seed,
+            records: Records::new(),
+            succession: Succession::default(),
+            links: BTreeMap::new(),
+            attempt: None,
+            generations: 0,
+            connections: 0,
+            spare: None,
+            known: Vec::new(),
+            units: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            avoided: BTreeMap::new(),
+            is_doubted: false,
+            failure: None,
+            is_blocked: false,
+            alive_at: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Returns the link that takes new requests, or the one that is being greeted if there is none.
+    #[must_use]
+    pub fn open_link(&self) -> Option<OpenLink> {
+        let Some(session) = self.succession.for_request() else {
+            let greeting = self.attempt.as_ref()?.greeting.as_ref()?;
+            let attempt::Greeting { connection, session, candidate, .. } = *greeting;
+            return Some(OpenLink { session, connection, candidate, is_sure: false, is_up: false });
+        };
+        let Link { connection, candidate } = *self.links.get(&session)?;
+        Some(OpenLink { session, connection, candidate, is_sure: !self.is_doubted, is_up: true })
+    }
+
+    /// Returns how the link is, as requests see it.
+    #[must_use]
+    pub fn view(&self, now: Time) -> LinkView {
+        match self.open_link() {
+            Some(OpenLink { session, is_sure, .. }) => {
+                LinkView::Open { session, is_sure, can_move: self.has_other_unit(session, now) }
+            }
+            None if self.is_blocked => LinkView::None,
+            None => LinkView::Sought { alive_at: self.alive_at },
+        }
+    }
+
+    /// Returns why there is no link and none to be expected.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&KeeperFailure> {
+        self.failure.as_ref()
+    }
+
+    /// Says whether a link is being sought and none found yet.
+    #[must_use]
+    pub fn is_connecting(&self) -> bool {
+        self.attempt.as_ref().is_some_and(Attempt::is_undecided)
+    }
+
+    /// Returns when an attempt to get a link last came further.
+    #[must_use]
+    pub const fn alive_at(&self) -> Option<Time> {
+        self.alive_at
+    }
+
+    /// Returns what is known of the candidates on this network.
+    #[must_use]
+    pub const fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// Says whether the connection is the link of a session, or is being greeted for one.
+    #[must_use]
+    pub fn holds(&self, connection: ConnectionId) -> bool {
+        self.greets(connection) || self.session_of(connection).is_some()
+    }
+
+    /// Takes in the addresses and the ticket that [`KeeperOutput::Prepare`] asked for.
+    pub fn handle_prepared(&mut self, generation: u64, prepared: Prepared, now: Time) {
+        if self.attempt.as_ref().is_none_or(|attempt| attempt.generation != generation) {
+            return;
+        }
+        if let Some(reason) = prepared.ticket {
+            return self.fail(KeeperFailure::Ticket { reason }, true, now);
+        }
+        if !prepared.places.is_empty() {
+            let places = prepared.places.iter();
+            self.units =
+                places.clone().filter_map(|place| Some((place.candidate.address.ip(), place.unit.clone()?))).collect();
+            self.known = places.map(|place| (place.candidate, place.source)).collect();
+        }
+        let known = candidate::merge(self.known.iter().copied());
+        self.seed = self.seed.wrapping_add(1);
+        let mut ranked = candidate::rank(&known, &self.records, self.seed, now);
+        self.avoided.retain(|_, avoided| now < avoided.until + AVOID_MAX);
+        // The pairs that start together share an address, and so stay neighbours.
+        ranked.sort_by_key(|ranked| self.is_unwanted(ranked.candidate.address.ip(), now));
+        let config = self.config.establish.clone();
+        let spare = self.take_spare(now);
+        let establish = match spare {
+            Some((_, candidate)) => Establish::with_spare(config, ranked, candidate, now),
+            None => Establish::new(config, ranked, now),
+        };
+        if let Some((connection, _)) = spare {
+            self.adopt(connection);
+        }
+        if let Some(attempt) = &mut self.attempt {
+            attempt.establish = Some(establish);
+        }
+        self.follow_establish(now);
+    }
+
+    /// Takes in that a gateway refused a connection. `ticket_source` says that another ticket can be had.
+    pub fn handle_refused(
+        &mut self,
+        connection: ConnectionId,
+        refusal: (RefuseCode, String, Duration),
+        ticket_source: bool,
+        now: Time,
+    ) {
+        let (code, detail, retry_after) = refusal;
+        if !self.greets(connection) {
+            // An open link was closed by REFUSE; its end follows.
+            if self.session_of(connection).is_some() && !retry_after.is_zero() {
+                self.reconnect.handle_retry_after(retry_after, now);
+            }
+            return;
+        }
+        let Some(attempt) = &mut self.attempt else { return };
+        let restarts = attempt.restarts;
+        match remedy(code, Means { ticket_source, restarts }) {
+            Remedy::Elsewhere => {
+                if !retry_after.is_zero() {
+                    let soonest = attempt.retry_after.map_or(retry_after, |known| known.min(retry_after));
+                    attempt.retry_after = Some(soonest);
+                }
+                self.end_greeting(GreetFailure::Refused, now);
+            }
+            Remedy::Fail { heals } => self.fail(KeeperFailure::Refused { code, detail }, heals, now),
+            Remedy::Restart { fresh_session, fresh_ticket } => {
+                if fresh_ticket {
+                    self.outputs.push_back(KeeperOutput::ForgetTicket);
+                }
+                let greeted = attempt.greeting.as_ref().map(|greeting| greeting.session);
+                self.stop_attempt();
+                if let Some(session) = greeted.filter(|_| fresh_session) {
+                    let over = self.succession.handle_disowned(session);
+                    self.settle(over);
+                }
+                self.prepare(restarts + 1);
+            }
+        }
+    }
+
+    /// Takes in that a connection that was greeted, or a link, has ended.
+    pub fn handle_ended(&mut self, connection: ConnectionId, ended: Ended, now: Time) {
+        if self.greets(connection) {
+            return self.end_greeting(GreetFailure::Broken, now);
+        }
+        let Some(session) = self.session_of(connection) else { return };
+        let was_current = self.succession.current() == Some(session);
+        self.links.remove(&session);
+        match self.succession.handle_lost(session, ended == Ended::Orderly) {
+            Fate::Resume => {
+                let reason = ended.reason();
+                if matches!(reason, LostReason::Network | LostReason::Silent) {
+                    // Whatever took the link took it as well.
+                    self.drop_spare();
+                }
+                self.reconnect.handle_lost(now, reason);
+            }
+            Fate::Settle { gap } => self.settle(Some(Over { number: session, gap })),
+        }
+        self.is_doubted &= !was_current;
+        self.outputs.push_back(KeeperOutput::Changed);
+    }
+
+    /// Takes in that a link says nothing although an answer is awaited: another is sought beside it.
+    pub fn handle_doubted(&mut self, connection: ConnectionId, now: Time) {
+        if self.is_current(connection) && !self.is_doubted {
+            self.is_doubted = true;
+            self.reconnect.handle_doubted(now);
+            self.outputs.push_back(KeeperOutput::Changed);
+        }
+    }
+
+    /// Takes in that the link that was doubted speaks again: none is sought beside it, unless one is being greeted.
+    pub fn handle_trusted(&mut self, connection: ConnectionId) {
+        if self.is_current(connection) && self.is_doubted {
+            self.is_doubted = false;
+            self.reconnect.handle_trusted();
+            if self.attempt.as_ref().is_some_and(|attempt| attempt.greeting.is_none()) {
+                self.stop_attempt();
+            }
+            self.outputs.push_back(KeeperOutput::Changed);
+        }
+    }
+
+    /// Takes in that the gateway of a link asks the client to move.
+    pub fn handle_draining(&mut self, connection: ConnectionId, now: Time) {
+        if let Some(session) = self.session_of(connection) {
+            self.leave(session, LostReason::Drained, now);
+        }
+    }
+
+    /// Takes in that the gateway of a session cannot do what it is there for: requests end unexecuted, or in time-outs while its
+    /// heartbeats pass. The client moves to another unit. Says whether there is one to move to, or it has moved already.
+    pub fn handle_unserved(&mut self, session: u64, now: Time) -> bool {
+        if self.succession.current() != Some(session) {
+            return true;
+        }
+        let Some(unit) = self.homes.get(&session).cloned().filter(|_| self.has_other_unit(session, now)) else {
+            return false;
+        };
+        let times = self.avoided.get(&unit).map_or(1, |avoided| avoided.times.saturating_add(1));
+        let wait = AVOID_STEP.saturating_mul(1 << (times - 1).min(AVOID_DOUBLINGS_MAX)).min(AVOID_MAX);
+        self.avoided.insert(unit, Avoided { until: now + wait, times });
+        self.leave(session, LostReason::Left, now);
+        true
+    }
+
+    /// Takes in whether a foreground request waits.
+    pub fn handle_waiting(&mut self, waiting: bool, now: Time) {
+        self.reconnect.handle_waiting(waiting, now);
+        self.follow_reconnect(now);
+    }
+
+    /// Takes in that the network changed, or the ticket: what gateways refused they may take now.
+    pub fn handle_changed(&mut self, network: bool, now: Time) {
+        if network {
+            self.drop_spare();
+        }
+        self.is_blocked = false;
+        if self.failure.take().is_some() {
+            self.outputs.push_back(KeeperOutput::Changed);
+        }
+        self.reconnect.handle_network_changed(now);
+        self.follow_reconnect(now);
+    }
+
+    /// Gives up whatever is being sought, as the client is being closed.
+    pub fn handle_close(&mut self) {
+        self.stop_attempt();
+        self.drop_spare();
+        self.is_blocked = true;
+    }
+
+    /// Takes in that time has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.spare.as_ref().is_some_and(|spare| spare.until <= now) {
+            self.drop_spare();
+        }
+        self.reconnect.handle_timeout(now);
+        if let Some(establish) = self.attempt.as_mut().and_then(|attempt| attempt.establish.as_mut()) {
+            establish.handle_timeout(now);
+            self.follow_establish(now);
+        }
+        self.follow_reconnect(now);
+    }
+
+    /// Returns the next deadline.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let attempt = self.attempt.as_ref().and_then(Attempt::poll_timeout);
+        let reconnect = self.reconnect.poll_timeout().filter(|_| !self.is_blocked);
+        let spare = self.spare.as_ref().map(|spare| spare.until);
+        [attempt, reconnect, spare].into_iter().flatten().min()
+    }
+
+    /// Returns the next thing the owner has to do.
+    pub fn poll_output(&mut self, now: Time) -> Option<KeeperOutput> {
+        if self.outputs.is_empty() {
+            self.follow_reconnect(now);
+        }
+        self.outputs.pop_front()
+    }
+
+    fn follow_reconnect(&mut self, now: Time) {
+        while let Some(ReconnectOutput::Connect) = self.reconnect.poll_output() {
+            if self.is_blocked {
+                continue;
+            }
+            match &mut self.attempt {
+                Some(attempt) if attempt.is_undecided() => {
+                    if let Some(establish) = &mut attempt.establish {
+                        establish.handle_hurry(now);
+                        self.follow_establish(now);
+                    }
+                }
+                Some(_) | None => self.prepare(0),
+            }
+        }
+    }
+
+    /// Begins an attempt: addresses and ticket are fetched first.
+    fn prepare(&mut self, restarts: u32) {
+        self.stop_attempt();
+        self.generations += 1;
+        self.attempt = Some(Attempt::new(self.generations, restarts));
+        self.outputs.push_back(KeeperOutput::Prepare { generation: self.generations });
+        self.outputs.push_back(KeeperOutput::Changed);
+    }
+
+    /// Gives up until the next attempt, and tells whoever waits.
+    fn fail(&mut self, failure: KeeperFailure, heals: bool, now: Time) {
+        self.stop_attempt();
+        self.is_blocked = !heals;
+        self.reconnect.handle_lost(now, LostReason::RaceLost);
+        self.failure = Some(failure);
+        self.outputs.push_back(KeeperOutput::Changed);
+    }
+
+    /// Leaves a session to finish what it has under way; the next link begins another.
+    fn leave(&mut self, session: u64, reason: LostReason, now: Time) {
+        let was_current = self.succession.current() == Some(session);
+        let over = self.succession.handle_draining(session);
+        self.settle(over);
+        if was_current {
+            self.is_doubted = false;
+            self.reconnect.handle_lost(now, reason);
+        }
+        self.dismiss_replaced();
+        self.outputs.push_back(KeeperOutput::Changed);
+    }
+
+    fn settle(&mut self, over: Option<Over>) {
+        if let Some(Over { number, gap }) = over {
+            self.links.remove(&number);
+            self.homes.remove(&number);
+            self.outputs.push_back(KeeperOutput::Settle { session: number, gap });
+        }
+    }
+
+    fn dismiss_replaced(&mut self) {
+        for session in self.succession.replaced() {
+            self.outputs.push_back(KeeperOutput::Leave { session });
+        }
+    }
+
+    fn drop_spare(&mut self) {
+        if let Some(Spare { connection, .. }) = self.spare.take() {
+            self.outputs.push_back(KeeperOutput::Drop { connection, reason: DropReason::NotNeeded });
+        }
+    }
+
+    fn session_of(&self, connection: ConnectionId) -> Option<u64> {
+        self.links.iter().find(|(_, link)| link.connection == connection).map(|(session, _)| *session)
+    }
+
+    fn is_current(&self, connection: ConnectionId) -> bool {
+        self.session_of(connection).is_some_and(|session| self.succession.for_request() == Some(session))
+    }
+
+    /// Says whether an address is known to belong to another unit than the current session.
+    fn leads_elsewhere(&self, address: IpAddr) -> bool {
+        let home = self.succession.current().and_then(|session| self.homes.get(&session));
+        match (home, self.units.get(&address)) {
+            (Some(home), Some(unit)) => home != unit,
+            (Some(_) | None, _) => false,
+        }
+    }
+
+    /// Says whether there is a unit that a session could be left for.
+    fn has_other_unit(&self, session: u64, now: Time) -> bool {
+        let Some(home) = self.homes.get(&session) else { return false };
+        self.units.values().any(|unit| unit != home && !self.is_avoided(unit, now))
+    }
+
+    fn is_avoided(&self, unit: &Unit, now: Time) -> bool {
+        self.avoided.get(unit).is_some_and(|avoided| now < avoided.until)
+    }
+
+    /// Says whether other units come before the one of an address: it is avoided, or its link is doubted.
+    fn is_unwanted(&self, address: IpAddr, now: Time) -> bool {
+        let Some(unit) = self.units.get(&address) else { return false };
+        let doubted =
+            self.succession.current().filter(|_| self.is_doubted).and_then(|session| self.homes.get(&session));
+        doubted == Some(unit) || self.is_avoided(unit, now)
+    }
+}
+
+/// How long a unit is avoided that did not serve, doubled each time up to [`AVOID_MAX`]. 60 s; our choice: a few times as long as a
+/// balancer takes to find a dead backend.
+const AVOID_STEP: Duration = Duration::from_secs(60);
+
+/// Longest time that a unit is avoided. 30 min; the longest ban of an address in Mars (`simple_ipport_sort.cc`).
+const AVOID_MAX: Duration = Duration::from_mins(30);
+
+/// Doublings that are counted: 60 s doubled five times is beyond [`AVOID_MAX`].
+const AVOID_DOUBLINGS_MAX: u32 = 5;
+
+#[cfg(test)]
+mod tests;

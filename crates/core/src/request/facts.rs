@@ -1,0 +1,54 @@
+//! What of a request decides how often it may be sent.
+
+use http::Method;
+
+/// What of a request decides whether it may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// It may be executed twice: by its method ([`is_idempotent`]), or because it carries an `Idempotency-Key`.
+    pub idempotent: bool,
+    /// Its body is at hand from its first byte on.
+    pub replayable: bool,
+}
+
+/// How a request ends without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It was not executed, and cannot be sent again from here: its body is used up, or every way was tried.
+    NotExecuted,
+    /// It may have been executed.
+    OutcomeUnknown,
+    /// The peer ended it for a reason of its own.
+    Reset,
+}
+
+/// Says whether a method may be executed twice to the same effect as once (RFC 9110 section 9.2.2).
+#[must_use]
+pub fn is_idempotent(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE].contains(method)
+}
+
+/// Response header by which a gateway says, on a 502, 503 or 504 of its own, that the request was not executed.
+pub const NOT_EXECUTED_HEADER: &str = "ropeway-not-executed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idempotent_methods_are_those_of_the_rfc() {
+        for (method, idempotent) in [
+            (Method::GET, true),
+            (Method::HEAD, true),
+            (Method::OPTIONS, true),
+            (Method::TRACE, true),
+            (Method::PUT, true),
+            (Method::DELETE, true),
+            (Method::POST, false),
+            (Method::PATCH, false),
+            (Method::CONNECT, false),
+        ] {
+            assert_eq!(is_idempotent(&method), idempotent, "{method}");
+        }
+    }
+}

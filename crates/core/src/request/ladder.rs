@@ -1,0 +1,418 @@
+//! How one request climbs: from one way to the next, and to another link where there is one.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use super::{Budget, Failure, RequestFacts, Way};
+use crate::Time;
+
+/// One request over all its ways.
+///
+/// A way that fails before the request was handed over, or whose answer says that it was not executed, is followed by the next at
+/// once and free of charge. Where it may have been executed, only a request that may be executed twice goes on, and pays from the
+/// client's [`Budget`]. A way that takes its time is not given up: the next one starts beside it, and the first answer counts. What may
+/// not be executed twice waits for the one way it was handed to.
+#[derive(Clone, Debug)]
+pub struct Ladder {
+    config: LadderConfig,
+    facts: RequestFacts,
+    /// The ways that are left, the next one first.
+    rungs: VecDeque<Rung>,
+    tries: BTreeMap<TryId, Try>,
+    made: u32,
+    /// How the link is, as told last.
+    link: LinkView,
+    /// Links that were tried.
+    links: u32,
+    /// It was counted as a request.
+    is_counted: bool,
+    /// How the last try ended.
+    last: Option<TryEnd>,
+    has_failed: bool,
+    outputs: VecDeque<LadderOutput>,
+}
+
+/// The constants of a climb.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LadderConfig {
+    /// How long a request waits for a link before its next way starts beside. 4 s; Mars `net_source.cc` and the article on its compound
+    /// connect give one address as long.
+    pub link_patience: Duration,
+    /// How long a request waits for a link in which no attempt to get one comes further. 10 s: a race has its five addresses started by
+    /// then, at the stagger of unknown ones; our choice.
+    pub link_wait: Duration,
+    /// Sends over links, each another one. 4: the first and three more, the most tries DESIGN section 5 gives one way.
+    pub links_max: u32,
+}
+
+impl Default for LadderConfig {
+    fn default() -> Self {
+        Self { link_patience: Duration::from_secs(4), link_wait: Duration::from_secs(10), links_max: 4 }
+    }
+}
+
+/// One step of a ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// The way.
+    pub way: Way,
+    /// How long the head of the answer may take before the next way starts beside.
+    pub first_byte: Duration,
+    /// It is the last try of its way, which takes the plainest shape: HTTP/1.0, where the way has one.
+    pub is_last: bool,
+}
+
+/// Number of a try, never used twice by one ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TryId(pub u32);
+
+/// How the link is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkView {
+    /// It takes requests.
+    Open {
+        /// Its session.
+        session: u64,
+        /// It may be trusted with what may not be executed twice: both ends know of it, and no awaited answer is late.
+        is_sure: bool,
+        /// There is another unit to move to.
+        can_move: bool,
+    },
+    /// None is open, and none can be expected.
+    #[default]
+    None,
+    /// One is sought.
+    Sought {
+        /// When an attempt last came further.
+        alive_at: Option<Time>,
+    },
+}
+
+/// How a try ended without an answer for the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TryEnd {
+    /// The request may have been executed.
+    MayHaveRun,
+    /// It was handed over, and not executed.
+    NotExecuted,
+    /// It was not handed over.
+    NotSent,
+    /// The peer ended it for a reason of its own.
+    Reset,
+}
+
+/// What the owner of a ladder has to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LadderOutput {
+    /// The request has failed: nothing is under way any more.
+    Fail(Failure),
+    /// Take a try back if it was not handed over yet, and answer with [`Ladder::handle_ended`] as not sent; else leave it.
+    Recall(TryId),
+    /// Send the request.
+    Start {
+        /// Number of the try.
+        number: TryId,
+        /// The step.
+        rung: Rung,
+        /// The session, where the way is a link.
+        session: Option<u64>,
+    },
+}
+
+impl Ladder {
+    /// Begins with the ways in their order. The first starts at once, a link as soon as there is one.
+    #[must_use]
+    pub fn new(
+        config: LadderConfig,
+        facts: RequestFacts,
+        rungs: impl IntoIterator<Item = Rung>,
+        link: LinkView,
+        budget: &mut Budget,
+        now: Time,
+    ) -> Self {
+        let mut ladder = Self {
+            config,
+            facts,
+            rungs: rungs.into_iter().take(RUNGS_MAX).collect(),
+            tries: BTreeMap::new(),
+            made: 0,
+            link,
+            links: 0,
+            is_counted: false,
+            last: None,
+            has_failed: false,
+            outputs: VecDeque::new(),
+        };
+        ladder.settle(budget, now);
+        ladder
+    }
+
+    /// Puts other ways in the place of those that have not started, as when the gateways say what they serve.
+    pub fn replace(&mut self, rungs: impl IntoIterator<Item = Rung>, budget: &mut Budget, now: Time) {
+        self.rungs = rungs.into_iter().take(RUNGS_MAX).collect();
+        self.tries.retain(|_, running| running.session.is_some() || running.rung.way != Way::Link);
+        if self.tries.is_empty() {
+            self.settle(budget, now);
+        }
+    }
+
+    /// Says whether an answer that says that the request was not executed would be followed by another try.
+    #[must_use]
+    pub fn may_climb(&self, number: TryId) -> bool {
+        let Some(running) = self.tries.get(&number) else { return false };
+        let is_left = !self.rungs.is_empty() || self.tries.len() > 1;
+        self.facts.replayable && (is_left || self.another_link_may_help(running, TryEnd::NotExecuted))
+    }
+
+    /// Takes in how the link is.
+    pub fn handle_link(&mut self, link: LinkView, budget: &mut Budget, now: Time) {
+        self.link = link;
+        if link == LinkView::None
+            && let Some(number) = self.waiting()
+        {
+            return self.handle_ended(number, TryEnd::NotSent, budget, now);
+        }
+        let LinkView::Open { session, is_sure, .. } = link else { return };
+        if let Some(number) = self.waiting() {
+            if is_sure || self.facts.idempotent {
+                self.send_on_link(number, session, budget, now);
+            }
+            return;
+        }
+        let sent = self.tries.iter().filter(|(_, running)| running.session.is_some());
+        let (elsewhere, here): (Vec<_>, Vec<_>) = sent.partition(|(_, running)| running.session != Some(session));
+        if !is_sure || !here.is_empty() || elsewhere.is_empty() || self.links >= self.config.links_max {
+            return;
+        }
+        let elsewhere: Vec<TryId> = elsewhere.into_iter().map(|(number, _)| *number).collect();
+        if self.facts.idempotent && self.facts.replayable {
+            // The old link may still answer: whichever is first counts.
+            if budget.pay() {
+                let number = self.add(self.tries[&elsewhere[0]].rung, now);
+                self.send_on_link(number, session, budget, now);
+            }
+        } else {
+            self.outputs.extend(elsewhere.into_iter().map(LadderOutput::Recall));
+        }
+    }
+
+    /// Takes in that a try ended without an answer for the app.
+    pub fn handle_ended(&mut self, number: TryId, end: TryEnd, budget: &mut Budget, now: Time) {
+        let Some(ended) = self.tries.remove(&number) else { return };
+        self.last = Some(end);
+        let again = self.facts.replayable;
+        let goes_on = match end {
+            TryEnd::MayHaveRun => again && self.facts.idempotent && (!self.tries.is_empty() || budget.pay()),
+            TryEnd::NotExecuted => again,
+            TryEnd::NotSent => true,
+            TryEnd::Reset => false,
+        };
+        if !goes_on {
+            return self.fail_unless_running();
+        }
+        if self.tries.is_empty() && !ended.is_late && self.another_link_may_help(&ended, end) {
+            let waiting = self.add(ended.rung, now);
+            if let LinkView::Open { session, is_sure, .. } = self.link
+                && (Some(session) != ended.session || end == TryEnd::NotSent)
+                && (is_sure || self.facts.idempotent)
+            {
+                self.send_on_link(waiting, session, budget, now);
+            }
+            return;
+        }
+        self.settle(budget, now);
+    }
+
+    /// Takes in that time has passed.
+    pub fn handle_timeout(&mut self, budget: &mut Budget, now: Time) {
+        let due: Vec<TryId> = self
+            .tries
+            .iter()
+            .filter(|(_, running)| self.due(running) <= Some(now))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in due {
+            let Some(running) = self.tries.get(&number).cloned() else { continue };
+            if self.due(&running).is_none_or(|at| now < at) {
+                continue;
+            }
+            let waits = running.is_waiting();
+            if waits && self.waits_until(&running) <= now {
+                self.tries.remove(&number);
+                self.last.get_or_insert(TryEnd::NotSent);
+                self.settle(budget, now);
+                continue;
+            }
+            if let Some(running) = self.tries.get_mut(&number) {
+                running.is_late = true;
+            }
+            // What may not run twice waits where it was handed over; the owner knows whether it was.
+            if waits || (self.facts.idempotent && self.facts.replayable) {
+                self.climb_beside(waits, budget, now);
+            } else if !self.rungs.is_empty() {
+                self.outputs.push_back(LadderOutput::Recall(number));
+            }
+        }
+    }
+
+    /// Returns the next deadline.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.tries.values().filter_map(|running| self.due(running)).min()
+    }
+
+    /// Returns the next thing the owner has to do.
+    pub fn poll_output(&mut self) -> Option<LadderOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Says whether a link is waited for.
+    #[must_use]
+    pub fn waits_for_link(&self) -> bool {
+        self.waiting().is_some()
+    }
+
+    fn waiting(&self) -> Option<TryId> {
+        self.tries.iter().find(|(_, running)| running.is_waiting()).map(|(number, _)| *number)
+    }
+
+    /// Says whether a request whose try over a link has ended so may go on over another.
+    fn another_link_may_help(&self, ended: &Try, end: TryEnd) -> bool {
+        if ended.rung.way != Way::Link || self.links >= self.config.links_max {
+            return false;
+        }
+        match self.link {
+            LinkView::None => false,
+            LinkView::Open { session, can_move, .. } => {
+                Some(session) != ended.session || can_move || end != TryEnd::NotExecuted
+            }
+            LinkView::Sought { .. } => true,
+        }
+    }
+
+    /// Starts the next way, or fails where nothing is left and nothing under way.
+    fn settle(&mut self, budget: &mut Budget, now: Time) {
+        if self.tries.values().all(|running| running.is_late) && self.climb(budget, now) {
+            return;
+        }
+        self.fail_unless_running();
+    }
+
+    fn fail_unless_running(&mut self) {
+        if self.tries.is_empty() && !self.has_failed {
+            self.has_failed = true;
+            self.outputs.push_back(LadderOutput::Fail(match self.last {
+                Some(TryEnd::MayHaveRun) => Failure::OutcomeUnknown,
+                Some(TryEnd::NotExecuted | TryEnd::NotSent) | None => Failure::NotExecuted,
+                Some(TryEnd::Reset) => Failure::Reset,
+            }));
+        }
+    }
+
+    /// Starts the next way beside what is under way, if that may be.
+    fn climb_beside(&mut self, is_free: bool, budget: &mut Budget, now: Time) {
+        if self.tries.len() < BESIDE_MAX && !self.rungs.is_empty() && (is_free || budget.pay()) {
+            self.climb(budget, now);
+        }
+    }
+
+    /// Starts the next way; `false` if none is left.
+    fn climb(&mut self, budget: &mut Budget, now: Time) -> bool {
+        while let Some(rung) = self.rungs.pop_front() {
+            if rung.way != Way::Link {
+                let number = self.add(rung, now);
+                self.send(number, None, budget);
+                return true;
+            }
+            if self.tries.values().any(|running| running.rung.way == Way::Link) {
+                continue;
+            }
+            match self.link {
+                LinkView::Open { session, is_sure, .. } if is_sure || self.facts.idempotent => {
+                    let number = self.add(rung, now);
+                    self.send_on_link(number, session, budget, now);
+                }
+                LinkView::Open { .. } | LinkView::Sought { .. } => drop(self.add(rung, now)),
+                LinkView::None => continue,
+            }
+            return true;
+        }
+        false
+    }
+
+    fn add(&mut self, rung: Rung, now: Time) -> TryId {
+        self.made += 1;
+        let number = TryId(self.made);
+        self.tries.insert(number, Try { rung, session: None, is_sent: false, began: now, is_late: false });
+        number
+    }
+
+    fn send_on_link(&mut self, number: TryId, session: u64, budget: &mut Budget, now: Time) {
+        self.links += 1;
+        if let Some(running) = self.tries.get_mut(&number) {
+            running.began = now;
+            running.is_late = false;
+        }
+        self.send(number, Some(session), budget);
+    }
+
+    fn send(&mut self, number: TryId, session: Option<u64>, budget: &mut Budget) {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            budget.handle_request();
+        }
+        if let Some(running) = self.tries.get_mut(&number) {
+            running.session = session;
+            running.is_sent = true;
+            self.outputs.push_back(LadderOutput::Start { number, rung: running.rung, session });
+        }
+    }
+
+    /// Returns when something is to be done about a try.
+    fn due(&self, running: &Try) -> Option<Time> {
+        if !running.is_waiting() {
+            return (!running.is_late).then(|| running.began + running.rung.first_byte);
+        }
+        let until = self.waits_until(running);
+        let late = (!running.is_late && !self.rungs.is_empty()).then(|| running.began + self.config.link_patience);
+        Some(late.map_or(until, |late| late.min(until)))
+    }
+
+    /// Returns until when a link is waited for.
+    fn waits_until(&self, running: &Try) -> Time {
+        let alive_at = match self.link {
+            LinkView::Sought { alive_at } => alive_at,
+            LinkView::None | LinkView::Open { .. } => None,
+        };
+        alive_at.map_or(running.began, |alive_at| alive_at.max(running.began)) + self.config.link_wait
+    }
+}
+
+/// A try that is under way.
+#[derive(Clone, Debug)]
+struct Try {
+    rung: Rung,
+    /// The session of the link it was sent on.
+    session: Option<u64>,
+    is_sent: bool,
+    began: Time,
+    /// It had its time, and goes on beside the others.
+    is_late: bool,
+}
+
+impl Try {
+    /// Says whether it waits for a link.
+    const fn is_waiting(&self) -> bool {
+        !self.is_sent
+    }
+}
+
+/// Steps of one ladder: six ways of three tries each (DESIGN section 5).
+const RUNGS_MAX: usize = 18;
+
+/// Tries under way at once. 3; our choice: the late one, the next, and one on a link that comes meanwhile.
+const BESIDE_MAX: usize = 3;
+
+#[cfg(test)]
+mod tests;

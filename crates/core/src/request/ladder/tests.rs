@@ -1,0 +1,225 @@
+use super::*;
+
+const GET: RequestFacts = RequestFacts { idempotent: true, replayable: true };
+const POST: RequestFacts = RequestFacts { idempotent: false, replayable: true };
+const LINK: Rung = Rung { way: Way::Link, first_byte: Duration::from_secs(2), is_last: false };
+const DIRECT: Rung = Rung { way: Way::Direct, first_byte: Duration::from_secs(3), is_last: false };
+
+/// A ladder with its budget and clock.
+struct Climb {
+    ladder: Ladder,
+    budget: Budget,
+    now: Time,
+}
+
+impl Climb {
+    fn new(facts: RequestFacts, rungs: &[Rung], link: LinkView) -> Self {
+        let mut budget = Budget::new();
+        let ladder = Ladder::new(LadderConfig::default(), facts, rungs.to_vec(), link, &mut budget, Time::ZERO);
+        Self { ladder, budget, now: Time::ZERO }
+    }
+
+    fn link(&mut self, link: LinkView) -> &mut Self {
+        self.ladder.handle_link(link, &mut self.budget, self.now);
+        self
+    }
+
+    fn end(&mut self, number: u32, end: TryEnd) -> &mut Self {
+        self.ladder.handle_ended(TryId(number), end, &mut self.budget, self.now);
+        self
+    }
+
+    /// Lets time pass to the next deadline and returns it, in milliseconds.
+    fn wait(&mut self) -> Option<u128> {
+        self.now = self.ladder.poll_timeout()?;
+        self.ladder.handle_timeout(&mut self.budget, self.now);
+        Some(self.now.since_origin().as_millis())
+    }
+
+    /// Returns what the ladder asks for: `+` starts a way, on a session where it is a link.
+    fn asks(&mut self) -> Vec<String> {
+        let told = |output| match output {
+            LadderOutput::Fail(failure) => format!("{failure:?}"),
+            LadderOutput::Recall(TryId(number)) => format!("recall {number}"),
+            LadderOutput::Start { number: TryId(number), rung, session: None } => format!("{number}+{}", rung.way),
+            LadderOutput::Start { number: TryId(number), rung, session: Some(on) } => {
+                format!("{number}+{} {on}", rung.way)
+            }
+        };
+        std::iter::from_fn(|| self.ladder.poll_output()).map(told).collect()
+    }
+}
+
+const fn open(session: u64) -> LinkView {
+    LinkView::Open { session, is_sure: true, can_move: false }
+}
+
+const fn doubted(session: u64) -> LinkView {
+    LinkView::Open { session, is_sure: false, can_move: true }
+}
+
+const SOUGHT: LinkView = LinkView::Sought { alive_at: None };
+
+#[test]
+fn a_request_goes_over_the_link_once_there_is_one() {
+    let mut climb = Climb::new(GET, &[LINK], SOUGHT);
+    assert!(climb.asks().is_empty());
+    assert!(climb.ladder.waits_for_link());
+    assert_eq!(climb.link(open(7)).asks(), ["1+link 7"]);
+    assert!(!climb.ladder.waits_for_link());
+}
+
+#[test]
+fn without_any_link_to_expect_the_next_way_is_taken_at_once() {
+    assert_eq!(Climb::new(POST, &[LINK, DIRECT], LinkView::None).asks(), ["1+direct"]);
+    assert_eq!(Climb::new(POST, &[LINK], LinkView::None).asks(), ["NotExecuted"]);
+}
+
+#[test]
+fn a_link_that_takes_its_time_is_waited_for_beside_the_next_way() {
+    let mut climb = Climb::new(POST, &[LINK, DIRECT], SOUGHT);
+    assert_eq!(climb.wait(), Some(4_000));
+    assert_eq!(climb.asks(), ["2+direct"]);
+    climb.end(2, TryEnd::NotSent);
+    assert!(climb.asks().is_empty(), "the link may still come");
+    assert_eq!(climb.link(open(7)).asks(), ["1+link 7"]);
+}
+
+#[test]
+fn a_link_that_is_no_longer_to_be_expected_is_waited_for_no_longer() {
+    let mut climb = Climb::new(POST, &[LINK], SOUGHT);
+    assert_eq!(climb.link(LinkView::None).asks(), ["NotExecuted"]);
+    let mut climb = Climb::new(POST, &[LINK, DIRECT], SOUGHT);
+    assert_eq!(climb.link(LinkView::None).asks(), ["2+direct"]);
+}
+
+#[test]
+fn a_link_in_which_nothing_comes_further_is_not_waited_for_forever() {
+    let mut climb =
+        Climb::new(GET, &[LINK], LinkView::Sought { alive_at: Some(Time::from_origin(Duration::from_secs(3))) });
+    assert_eq!(climb.wait(), Some(13_000));
+    assert_eq!(climb.asks(), ["NotExecuted"]);
+}
+
+#[test]
+fn what_was_not_sent_or_not_executed_goes_on_at_once_whatever_its_method() {
+    for end in [TryEnd::NotSent, TryEnd::NotExecuted] {
+        let mut climb = Climb::new(POST, &[DIRECT, DIRECT], LinkView::None);
+        while climb.budget.pay() {}
+        assert_eq!(climb.asks(), ["1+direct"]);
+        assert_eq!(climb.end(1, end).asks(), ["2+direct"], "{end:?}");
+        assert_eq!(climb.end(2, end).asks(), ["NotExecuted"], "{end:?}");
+    }
+}
+
+#[test]
+fn what_may_have_run_goes_on_only_if_it_may_run_twice_and_is_paid_for() {
+    let mut post = Climb::new(POST, &[DIRECT, DIRECT], LinkView::None);
+    post.asks();
+    assert_eq!(post.end(1, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
+    let mut get = Climb::new(GET, &[DIRECT, DIRECT, DIRECT], LinkView::None);
+    get.asks();
+    assert_eq!(get.end(1, TryEnd::MayHaveRun).asks(), ["2+direct"]);
+    while get.budget.pay() {}
+    assert_eq!(get.end(2, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
+}
+
+#[test]
+fn a_way_that_takes_its_time_is_joined_by_the_next_and_may_still_answer() {
+    let mut climb = Climb::new(GET, &[LINK, DIRECT], open(7));
+    assert_eq!(climb.asks(), ["1+link 7"]);
+    assert_eq!(climb.wait(), Some(2_000));
+    assert_eq!(climb.asks(), ["2+direct"]);
+    assert_eq!(climb.wait(), Some(5_000));
+    assert!(climb.asks().is_empty(), "nothing is left");
+    assert_eq!(climb.wait(), None);
+    assert!(climb.end(2, TryEnd::MayHaveRun).asks().is_empty(), "the first is still under way");
+    assert_eq!(climb.end(1, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
+}
+
+#[test]
+fn what_may_not_run_twice_is_taken_back_where_it_can_be_and_left_where_not() {
+    let mut climb = Climb::new(POST, &[LINK, DIRECT], open(7));
+    climb.asks();
+    climb.wait();
+    assert_eq!(climb.asks(), ["recall 1"]);
+    assert_eq!(climb.wait(), None, "it was handed over: its outcome is awaited");
+    assert_eq!(climb.end(1, TryEnd::NotSent).asks(), ["2+direct"]);
+}
+
+#[test]
+fn another_link_is_used_beside_the_old_one_by_what_may_run_twice() {
+    let mut climb = Climb::new(GET, &[LINK], open(7));
+    climb.asks();
+    assert!(climb.link(doubted(7)).asks().is_empty());
+    assert_eq!(climb.link(open(8)).asks(), ["2+link 8"]);
+    assert!(climb.link(open(8)).asks().is_empty(), "it is there already");
+    assert!(climb.end(2, TryEnd::MayHaveRun).asks().is_empty(), "the old link may still answer");
+    let mut post = Climb::new(POST, &[LINK], open(7));
+    post.asks();
+    assert_eq!(post.link(open(8)).asks(), ["recall 1"]);
+    assert_eq!(post.end(1, TryEnd::NotSent).asks(), ["2+link 8"]);
+}
+
+#[test]
+fn what_may_not_run_twice_is_not_handed_to_a_doubted_link() {
+    let mut climb = Climb::new(POST, &[LINK], doubted(7));
+    assert!(climb.asks().is_empty());
+    assert_eq!(climb.link(open(7)).asks(), ["1+link 7"]);
+    assert_eq!(Climb::new(GET, &[LINK], doubted(7)).asks(), ["1+link 7"]);
+}
+
+#[test]
+fn a_gateway_that_executes_nothing_is_left_for_another_unit_if_there_is_one() {
+    let mut alone = Climb::new(POST, &[LINK], open(7));
+    alone.asks();
+    assert!(!alone.ladder.may_climb(TryId(1)), "the answer is the app's");
+    let elsewhere = LinkView::Open { session: 7, is_sure: true, can_move: true };
+    let mut climb = Climb::new(POST, &[LINK], elsewhere);
+    climb.asks();
+    assert!(climb.ladder.may_climb(TryId(1)));
+    assert!(climb.end(1, TryEnd::NotExecuted).asks().is_empty());
+    climb.link(SOUGHT);
+    assert_eq!(climb.link(open(8)).asks(), ["2+link 8"]);
+}
+
+#[test]
+fn a_session_that_is_over_sends_its_requests_to_the_next_a_few_times() {
+    let mut climb = Climb::new(POST, &[LINK], open(1));
+    for session in 1..4 {
+        assert_eq!(climb.asks(), [format!("{session}+link {session}")]);
+        climb.link(SOUGHT).end(u32::try_from(session).unwrap(), TryEnd::NotSent).link(open(session + 1));
+    }
+    assert_eq!(climb.asks(), ["4+link 4"]);
+    assert_eq!(climb.end(4, TryEnd::NotSent).asks(), ["NotExecuted"]);
+}
+
+#[test]
+fn what_a_link_did_not_take_is_offered_to_it_again_a_few_times() {
+    let mut climb = Climb::new(POST, &[LINK], open(1));
+    for number in 1..4 {
+        assert_eq!(climb.asks(), [format!("{number}+link 1")]);
+        climb.end(number, TryEnd::NotSent);
+    }
+    assert_eq!(climb.asks(), ["4+link 1"]);
+    assert_eq!(climb.end(4, TryEnd::NotSent).asks(), ["NotExecuted"]);
+}
+
+#[test]
+fn a_reset_is_final_unless_another_try_is_under_way() {
+    let mut climb = Climb::new(GET, &[LINK, DIRECT], open(7));
+    climb.asks();
+    assert_eq!(climb.end(1, TryEnd::Reset).asks(), ["Reset"]);
+    let mut climb = Climb::new(GET, &[LINK, DIRECT], open(7));
+    climb.wait();
+    climb.asks();
+    assert!(climb.end(1, TryEnd::Reset).asks().is_empty());
+}
+
+#[test]
+fn a_body_that_is_used_up_is_sent_once() {
+    let mut climb = Climb::new(RequestFacts { replayable: false, ..GET }, &[LINK, DIRECT], open(7));
+    climb.asks();
+    assert!(!climb.ladder.may_climb(TryId(1)));
+    assert_eq!(climb.end(1, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
+}

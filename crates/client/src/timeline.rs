@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
-use ropeway_core::{CarrierKind, request::Way};
+use ropeway_core::{CarrierKind, connect::Candidate, request::Way};
 
 /// The ways a request tried, in the order they began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,6 +80,14 @@ impl Timeline {
     pub(crate) fn locate(&mut self, step: usize, address: SocketAddr) {
         if let Some(step) = self.steps.get_mut(step) {
             step.address.get_or_insert(address);
+        }
+    }
+
+    /// Notes that what a step sent went on over another link of its session.
+    pub(crate) fn relocate(&mut self, step: usize, candidate: Candidate) {
+        if let Some(step) = self.steps.get_mut(step) {
+            step.address = Some(candidate.address);
+            step.carrier = Some(candidate.carrier);
         }
     }
 

@@ -77,8 +77,23 @@ impl Handover {
             Place::Connection(connection) => connection.connection_metadata().is_some(),
             Place::Gone => true,
             Place::Nowhere => false,
-            Place::Session(session, channel) => session.peek(|client| client.mux().is_handed_off(*channel)),
+            Place::Session(session, channel) => session.peek(|client| !client.mux().is_unsent(*channel)),
         }
+    }
+
+    /// Takes it back, unless it was handed over; says whether it was taken back. Both are one step: its link's driver runs beside.
+    fn take_back(&self) -> bool {
+        let mut place = lock(&self.0);
+        let is_free = match &*place {
+            Place::Connection(connection) => connection.connection_metadata().is_none(),
+            Place::Gone => false,
+            Place::Nowhere => true,
+            Place::Session(session, channel) => session.with(|client, _| client.mux().take_back(*channel)),
+        };
+        if is_free {
+            *place = Place::Nowhere;
+        }
+        is_free
     }
 
     /// Notes the channel that was opened for it.
@@ -202,7 +217,7 @@ impl Run {
                     };
                 }
                 LadderOutput::Recall(number) => {
-                    if climb.tries.get(&number).is_some_and(|running| !running.handover.is_done())
+                    if climb.tries.get(&number).is_some_and(|running| running.handover.take_back())
                         && let Some(running) = climb.tries.remove(&number)
                     {
                         self.steps.end(running.step, now.since(self.began), Some("taken back".into()));
@@ -277,6 +292,10 @@ impl Run {
         let now = shared.clock.now();
         if let Some(address) = ended.handover.address() {
             self.steps.locate(ended.step, address);
+        }
+        let live = shared.view.borrow().live.clone().filter(|live| Some(live.number) == ended.session);
+        if let Some(live) = live {
+            self.steps.relocate(ended.step, live.candidate);
         }
         let (end, told) = match sent {
             Ok(answer) => {

@@ -169,12 +169,17 @@ impl Ladder {
     /// Takes in how the link is.
     pub fn handle_link(&mut self, link: LinkView, budget: &mut Budget, now: Time) {
         self.link = link;
-        if link == LinkView::None
-            && let Some(number) = self.waiting()
-        {
-            return self.handle_ended(number, TryEnd::NotSent, budget, now);
-        }
-        let LinkView::Open { session, is_sure, .. } = link else { return };
+        let LinkView::Open { session, is_sure, .. } = link else {
+            // What no carrier has yet waits for a link of any session.
+            let on_links = self.tries.iter().filter(|(_, running)| running.session.is_some());
+            self.outputs.extend(on_links.map(|(number, _)| LadderOutput::Recall(*number)));
+            if link == LinkView::None
+                && let Some(number) = self.waiting()
+            {
+                self.handle_ended(number, TryEnd::NotSent, budget, now);
+            }
+            return;
+        };
         if let Some(number) = self.waiting() {
             if is_sure || self.facts.idempotent {
                 self.send_on_link(number, session, budget, now);
@@ -215,7 +220,7 @@ impl Ladder {
         if self.tries.is_empty() && !ended.is_late && self.another_link_may_help(&ended, end) {
             let waiting = self.add(ended.rung, now);
             if let LinkView::Open { session, is_sure, .. } = self.link
-                && (Some(session) != ended.session || end == TryEnd::NotSent)
+                && (Some(session) != ended.session || end != TryEnd::NotExecuted)
                 && (is_sure || self.facts.idempotent)
             {
                 self.send_on_link(waiting, session, budget, now);

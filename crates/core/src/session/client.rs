@@ -369,7 +369,7 @@ impl Machine for Client {
         match (frame.kind, self.phase) {
             (Kind::Refuse, ClientPhase::Greeting | ClientPhase::Open) => {
                 let refuse: Refuse = frame.message()?;
-                self.mux.handle_refused();
+                self.mux.take_back_early();
                 let (code, retry_after) = (refuse.code(), millis(refuse.retry_after_ms));
                 self.events.push_back(ClientEvent::Refused { code, detail: refuse.detail, retry_after });
             }
@@ -451,6 +451,7 @@ impl Machine for Client {
 
     fn handle_detached(&mut self, _now: Time) {
         self.phase = ClientPhase::Offline;
+        self.mux.take_back_early();
         self.early = Vec::new();
         self.greeting.clear();
         self.mux.detach();

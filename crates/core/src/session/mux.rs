@@ -347,6 +347,17 @@ impl Mux {
         self.channels.get(&channel).is_some_and(|exchange| exchange.sending.head_sent)
     }
 
+    /// Says whether the exchange waits to be handed to a carrier. One that is over does not: it may have been executed.
+    #[must_use]
+    pub fn is_unsent(&self, channel: u64) -> bool {
+        self.channels.get(&channel).is_some_and(|exchange| !exchange.sending.head_sent)
+    }
+
+    /// Takes an exchange back that was not handed to a carrier; says whether it was taken back (client only).
+    pub fn take_back(&mut self, channel: u64) -> bool {
+        self.is_unsent(channel) && self.remove(channel)
+    }
+
     /// Refuses exchanges that arrive from now on (gateway only).
     pub const fn refuse_new(&mut self) {
         self.refusing = true;

@@ -141,7 +141,7 @@ fn a_link_that_is_lost_is_resumed_where_it_was() {
     client.keeper.handle_ended(number, Ended::Broken(LostReason::Network), client.now);
     client.follow();
     assert_eq!(client.keeper.open_link(), None);
-    client.now = client.now + Duration::from_secs(1);
+    client.now += Duration::from_secs(1);
     client.keeper.handle_timeout(client.now);
     client.follow();
     assert_eq!(client.open(A), 1, "the session is the same");
@@ -152,7 +152,7 @@ fn a_doubted_link_is_left_for_another_unit_and_finishes_what_it_has() {
     let mut client = Client::new();
     client.open(A);
     client.keeper.handle_waiting(true, client.now);
-    client.now = client.now + Duration::from_secs(5);
+    client.now += Duration::from_secs(5);
     let old = client.connection();
     client.keeper.handle_doubted(old, client.now);
     assert_eq!(client.follow(), ["prepare"]);
@@ -174,7 +174,7 @@ fn a_doubted_link_that_speaks_again_stays() {
     let mut client = Client::new();
     client.open(A);
     client.keeper.handle_waiting(true, client.now);
-    client.now = client.now + Duration::from_secs(5);
+    client.now += Duration::from_secs(5);
     let link = client.connection();
     client.keeper.handle_doubted(link, client.now);
     client.follow();
@@ -190,7 +190,7 @@ fn a_unit_that_does_not_serve_is_left_and_avoided_for_a_while() {
     let mut client = Client::new();
     client.open(A);
     client.keeper.handle_waiting(true, client.now);
-    client.now = client.now + Duration::from_secs(5);
+    client.now += Duration::from_secs(5);
     assert!(client.keeper.handle_unserved(1, client.now));
     assert_eq!(client.follow(), ["prepare"]);
     assert_eq!(client.keeper.open_link(), None, "nothing more is given to it");
@@ -198,7 +198,7 @@ fn a_unit_that_does_not_serve_is_left_and_avoided_for_a_while() {
     assert_eq!(client.open(B), 2);
     assert_eq!(client.told, ["up 2", "leave 1"]);
     assert!(!client.keeper.handle_unserved(2, client.now), "there is nowhere to go: the other is avoided");
-    client.now = client.now + AVOID_STEP;
+    client.now += AVOID_STEP;
     assert!(client.keeper.handle_unserved(2, client.now));
 }
 
@@ -237,7 +237,7 @@ fn a_ticket_that_cannot_be_had_is_told_until_something_changes() {
     let prepared = Prepared { places: Vec::new(), ticket: Some("no network".to_owned()) };
     client.keeper.handle_prepared(client.generation, prepared, client.now);
     assert_eq!(client.keeper.failure(), Some(&KeeperFailure::Ticket { reason: "no network".to_owned() }));
-    client.now = client.now + Duration::from_secs(1);
+    client.now += Duration::from_secs(1);
     client.keeper.handle_changed(false, client.now);
     assert_eq!(client.keeper.failure(), None);
     assert!(client.follow().contains(&"prepare".to_owned()));
@@ -261,7 +261,7 @@ fn a_session_that_is_not_taken_back_is_over_and_another_begins() {
     let mut client = Client::new();
     client.open(A);
     client.keeper.handle_waiting(true, client.now);
-    client.now = client.now + Duration::from_secs(5);
+    client.now += Duration::from_secs(5);
     let number = client.connection();
     client.keeper.handle_ended(number, Ended::Broken(LostReason::Network), client.now);
     client.follow();

@@ -54,7 +54,7 @@ const fn open(session: u64) -> LinkView {
     LinkView::Open { session, is_sure: true, can_move: false }
 }
 
-const fn doubted(session: u64) -> LinkView {
+const fn unsure(session: u64) -> LinkView {
     LinkView::Open { session, is_sure: false, can_move: true }
 }
 
@@ -91,6 +91,10 @@ fn a_link_that_is_no_longer_to_be_expected_is_waited_for_no_longer() {
     assert_eq!(climb.link(LinkView::None).asks(), ["NotExecuted"]);
     let mut climb = Climb::new(POST, &[LINK, DIRECT], SOUGHT);
     assert_eq!(climb.link(LinkView::None).asks(), ["2+direct"]);
+    let mut early = Climb::new(GET, &[LINK], unsure(7));
+    assert_eq!(early.asks(), ["1+link 7"]);
+    assert_eq!(early.link(LinkView::None).asks(), ["recall 1"], "the gateway refused the link it went out on");
+    assert_eq!(early.end(1, TryEnd::NotSent).asks(), ["NotExecuted"]);
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn what_may_not_run_twice_is_taken_back_where_it_can_be_and_left_where_not() {
 fn another_link_is_used_beside_the_old_one_by_what_may_run_twice() {
     let mut climb = Climb::new(GET, &[LINK], open(7));
     climb.asks();
-    assert!(climb.link(doubted(7)).asks().is_empty());
+    assert!(climb.link(unsure(7)).asks().is_empty());
     assert_eq!(climb.link(open(8)).asks(), ["2+link 8"]);
     assert!(climb.link(open(8)).asks().is_empty(), "it is there already");
     assert!(climb.end(2, TryEnd::MayHaveRun).asks().is_empty(), "the old link may still answer");
@@ -163,10 +167,10 @@ fn another_link_is_used_beside_the_old_one_by_what_may_run_twice() {
 
 #[test]
 fn what_may_not_run_twice_is_not_handed_to_a_doubted_link() {
-    let mut climb = Climb::new(POST, &[LINK], doubted(7));
+    let mut climb = Climb::new(POST, &[LINK], unsure(7));
     assert!(climb.asks().is_empty());
     assert_eq!(climb.link(open(7)).asks(), ["1+link 7"]);
-    assert_eq!(Climb::new(GET, &[LINK], doubted(7)).asks(), ["1+link 7"]);
+    assert_eq!(Climb::new(GET, &[LINK], unsure(7)).asks(), ["1+link 7"]);
 }
 
 #[test]
@@ -188,7 +192,8 @@ fn a_session_that_is_over_sends_its_requests_to_the_next_a_few_times() {
     let mut climb = Climb::new(POST, &[LINK], open(1));
     for session in 1..4 {
         assert_eq!(climb.asks(), [format!("{session}+link {session}")]);
-        climb.link(SOUGHT).end(u32::try_from(session).unwrap(), TryEnd::NotSent).link(open(session + 1));
+        assert_eq!(climb.link(SOUGHT).asks(), [format!("recall {session}")]);
+        climb.end(u32::try_from(session).unwrap(), TryEnd::NotSent).link(open(session + 1));
     }
     assert_eq!(climb.asks(), ["4+link 4"]);
     assert_eq!(climb.end(4, TryEnd::NotSent).asks(), ["NotExecuted"]);

@@ -126,8 +126,8 @@ impl Mux {
         self.queue_all();
     }
 
-    /// The gateway refused the link: what was sent behind HELLO was not executed.
-    pub(in crate::session) fn handle_refused(&mut self) {
+    /// The link did not come about: what was sent behind HELLO is sent again, since it may be executed twice.
+    pub(in crate::session) fn take_back_early(&mut self) {
         let Some(early) = self.link.as_mut().and_then(|link| link.early.as_mut()) else { return };
         for channel in std::mem::take(early).channels {
             if let Some(exchange) = self.channels.get_mut(&channel) {

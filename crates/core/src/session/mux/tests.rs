@@ -20,6 +20,8 @@ use crate::{
     },
 };
 
+mod early;
+
 const NOW: Time = Time::ZERO;
 const BINDING: [u8; 32] = [5; 32];
 

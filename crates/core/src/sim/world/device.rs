@@ -361,8 +361,7 @@ impl Device {
                     Wish::Recall(number) => {
                         let Some((session, channel)) = exchange.place(number) else { continue };
                         let Some(member) = self.members.get_mut(&session) else { continue };
-                        if !member.machine.mux().is_handed_off(channel) {
-                            member.machine.mux().reset(channel, CANCELLED.0, CANCELLED.1);
+                        if member.machine.mux().take_back(channel) {
                             exchange.handle_recalled(number, &mut self.budget, now);
                         }
                     }

@@ -146,8 +146,8 @@ impl Run {
         let shared = Arc::clone(self.handle.shared());
         let mut views = shared.view.subscribe();
         let mut view = views.borrow_and_update().clone();
-        let mut rungs = self.rungs(&view)?;
-        let link = view.link(self.began);
+        let (mut rungs, mut is_served) = self.rungs(&view)?;
+        let link = view.link(is_served, self.began, shared.clock.now());
         let config = LadderConfig { link_wait: shared.config.link_wait, ..LadderConfig::default() };
         let mut ladder = Ladder::new(config, self.facts, rungs.clone(), link, &mut shared.budget(), shared.clock.now());
         let mut climb = Climb { live: view.live.clone(), ..Climb::default() };
@@ -176,24 +176,26 @@ impl Run {
                 Event::View => {
                     view = views.borrow_and_update().clone();
                     climb.live = view.live.clone();
-                    let ways = self.rungs(&view)?;
+                    let ways;
+                    (ways, is_served) = self.rungs(&view)?;
                     if ways != rungs {
                         rungs = ways;
                         ladder.replace(rungs.clone(), &mut shared.budget(), now);
                     }
-                    ladder.handle_link(view.link(self.began), &mut shared.budget(), now);
+                    let link = view.link(is_served, self.began, now);
+                    ladder.handle_link(link, &mut shared.budget(), now);
                 }
             }
         }
     }
 
-    /// Returns the ways that this request may take, in their order.
-    fn rungs(&self, view: &View) -> Result<Vec<Rung>, Error> {
+    /// Returns the ways that this request may take, in their order, and whether it is known what the gateways serve.
+    fn rungs(&self, view: &View) -> Result<(Vec<Rung>, bool), Error> {
         let has_access_point = !self.handle.shared().config.access_points.is_empty();
         let choice = choose(&self.target(), view.hosts.as_deref(), has_access_point);
-        let way = match choice.map_err(|none| self.no_choice(none))? {
-            Choice::Await => Way::Link,
-            Choice::Take(way) => way,
+        let (way, is_known) = match choice.map_err(|none| self.no_choice(none))? {
+            Choice::Await => (Way::Link, false),
+            Choice::Take(way) => (way, true),
         };
         let tries = match way {
             Way::Direct => DIRECT_TRIES,
@@ -201,7 +203,7 @@ impl Run {
             Way::Link => 1,
         };
         let rung = |number| Rung { way, first_byte: self.within(), is_last: number == tries };
-        Ok((1..=tries).map(rung).collect())
+        Ok(((1..=tries).map(rung).collect(), is_known))
     }
 
     /// Does what the ladder asks for.
@@ -372,10 +374,14 @@ impl Climb {
 }
 
 impl View {
-    /// Returns how the link is for a request that began at a time.
-    fn link(&self, began: Time) -> LinkView {
+    /// Returns how the link is for a request that began at a time. Until it is known what the gateways serve, nothing is sent on it.
+    fn link(&self, is_known: bool, began: Time, now: Time) -> LinkView {
         let is_hopeless = self.failure.as_ref().is_some_and(|failure| failure.concerns(began));
-        if self.live.is_none() && is_hopeless { LinkView::None } else { self.link }
+        match self.link {
+            LinkView::Open { .. } if !is_known => LinkView::Sought { alive_at: Some(now) },
+            LinkView::None | LinkView::Sought { .. } if is_hopeless => LinkView::None,
+            LinkView::None | LinkView::Open { .. } | LinkView::Sought { .. } => self.link,
+        }
     }
 }
 

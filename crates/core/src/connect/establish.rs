@@ -26,6 +26,8 @@ pub struct Establish {
     running: BTreeMap<AttemptId, Candidate>,
     phase: Phase,
     spare: Option<AttemptId>,
+    /// Round trips of the open connections.
+    rtts: BTreeMap<AttemptId, Duration>,
     failed: BTreeSet<Candidate>,
     outputs: VecDeque<EstablishOutput>,
 }
@@ -35,8 +37,12 @@ pub struct Establish {
 pub struct EstablishConfig {
     /// The constants of each race.
     pub race: RaceConfig,
-    /// How long WELCOME may take. 8 s; Mars `longlink.cc` waits as long for the reply to its first packet, a noop.
+    /// How long WELCOME may take at most. 8 s; Mars `longlink.cc` waits as long for the reply to its first packet, a noop.
     pub greet_within: Duration,
+    /// How long it may take in round trips of the connection, if that is less. 4: one, and two losses that the transport makes good.
+    pub greet_rtts: u32,
+    /// How long it may take at least. 500 ms; DESIGN section 5, the gap between two attempts while a request waits.
+    pub greet_within_min: Duration,
     /// How long WELCOME may take on a connection that an earlier race left over. 1 s; our choice, three round trips of a bad mobile
     /// network: it may be dead by now, and a race that would do better waits behind it.
     pub spare_within: Duration,
@@ -124,6 +130,7 @@ impl Establish {
             running: BTreeMap::new(),
             phase: Phase::Racing,
             spare: None,
+            rtts: BTreeMap::new(),
             failed: BTreeSet::new(),
             outputs: VecDeque::new(),
         }
@@ -135,6 +142,7 @@ impl Establish {
         if self.running.remove(&attempt).is_some()
             && let Some(race) = &mut self.race
         {
+            self.rtts.insert(attempt, rtt);
             race.handle_connected(number, rtt, now);
             self.follow_race(now);
         }
@@ -275,7 +283,8 @@ impl Establish {
                     self.outputs.push_back(EstablishOutput::Start { attempt, candidate });
                 }
                 RaceOutput::Won { attempt } => {
-                    self.greet(AttemptId(self.base + attempt.0), self.config.greet_within, now);
+                    let attempt = AttemptId(self.base + attempt.0);
+                    self.greet(attempt, self.greet_within(attempt), now);
                 }
             }
         }
@@ -292,6 +301,13 @@ impl Establish {
     fn greet(&mut self, attempt: AttemptId, within: Duration, now: Time) {
         self.phase = Phase::Greeting { attempt, until: now + within };
         self.outputs.push_back(EstablishOutput::Greet { attempt, candidate: self.candidate(attempt) });
+    }
+
+    /// Returns how long WELCOME may take on a connection.
+    fn greet_within(&self, attempt: AttemptId) -> Duration {
+        let rtt = self.rtts.get(&attempt).copied().unwrap_or(Duration::MAX);
+        let config = &self.config;
+        rtt.saturating_mul(config.greet_rtts).max(config.greet_within_min).min(config.greet_within)
     }
 
     /// Greets the spare, or races again without the candidates whose greeting failed.
@@ -316,7 +332,7 @@ impl Establish {
             FailReason::Rejected => {}
         }
         if let Some(spare) = self.spare.take() {
-            return self.greet(spare, self.config.greet_within, now);
+            return self.greet(spare, self.greet_within(spare), now);
         }
         let left: Vec<RankedCandidate> =
             self.ranked.iter().filter(|ranked| !self.failed.contains(&ranked.candidate)).copied().collect();
@@ -347,7 +363,13 @@ impl Establish {
 
 impl Default for EstablishConfig {
     fn default() -> Self {
-        Self { race: RaceConfig::default(), greet_within: Duration::from_secs(8), spare_within: Duration::from_secs(1) }
+        Self {
+            race: RaceConfig::default(),
+            greet_within: Duration::from_secs(8),
+            greet_rtts: 4,
+            greet_within_min: Duration::from_millis(500),
+            spare_within: Duration::from_secs(1),
+        }
     }
 }
 

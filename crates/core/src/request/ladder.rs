@@ -75,7 +75,7 @@ pub enum LinkView {
     Open {
         /// Its session.
         session: u64,
-        /// It may be trusted with what may not be executed twice: both ends know of it, and no awaited answer is late.
+        /// It may be trusted with what may not be executed twice: no awaited answer is late, or there is no other unit to move to.
         is_sure: bool,
         /// There is another unit to move to.
         can_move: bool,
@@ -245,6 +245,11 @@ impl Ladder {
             }
             let waits = running.is_waiting();
             if waits && self.waits_until(&running) <= now {
+                if let LinkView::Open { session, .. } = self.link {
+                    // Nothing better came: the link may still be what it was.
+                    self.send_on_link(number, session, budget, now);
+                    continue;
+                }
                 self.tries.remove(&number);
                 self.last.get_or_insert(TryEnd::NotSent);
                 self.settle(budget, now);
@@ -386,11 +391,13 @@ impl Ladder {
 
     /// Returns until when a link is waited for.
     fn waits_until(&self, running: &Try) -> Time {
-        let alive_at = match self.link {
-            LinkView::Sought { alive_at } => alive_at,
-            LinkView::None | LinkView::Open { .. } => None,
-        };
-        alive_at.map_or(running.began, |alive_at| alive_at.max(running.began)) + self.config.link_wait
+        match self.link {
+            LinkView::None => running.began,
+            LinkView::Open { .. } => running.began + self.config.link_patience,
+            LinkView::Sought { alive_at } => {
+                alive_at.map_or(running.began, |alive_at| alive_at.max(running.began)) + self.config.link_wait
+            }
+        }
     }
 }
 

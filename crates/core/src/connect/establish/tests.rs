@@ -64,13 +64,25 @@ fn a_winner_that_stays_silent_costs_its_time_and_the_others_are_raced_anew() {
     let mut establish = Establish::new(EstablishConfig::default(), ranked(&[one, two]), at(0));
     establish.handle_connected(AttemptId(0), RTT, at(30));
     assert_eq!(outputs(&mut establish), [start(0, one), greet(0, one)]);
-    assert_eq!(establish.poll_timeout(), Some((at(8_030), "welcome is late")));
-    establish.handle_timeout(at(8_030));
+    assert_eq!(establish.poll_timeout(), Some((at(530), "welcome is late")));
+    establish.handle_timeout(at(530));
     assert_eq!(outputs(&mut establish), [EstablishOutput::Abandon { attempt: AttemptId(0) }, start(1, two)]);
-    establish.handle_connected(AttemptId(1), RTT, at(8_060));
+    establish.handle_connected(AttemptId(1), RTT, at(560));
     assert_eq!(outputs(&mut establish), [greet(1, two)]);
     establish.handle_welcomed();
     assert!(establish.is_finished());
+}
+
+#[test]
+fn a_slow_connection_has_its_time_to_say_welcome() {
+    for (rtt_ms, due) in [(1_000, 5_000), (5_000, 13_000)] {
+        let one = candidate(1, CarrierKind::Tls);
+        let mut establish = Establish::new(EstablishConfig::default(), ranked(&[one]), at(0));
+        let rtt = Duration::from_millis(rtt_ms);
+        establish.handle_connected(AttemptId(0), rtt, at(rtt_ms));
+        outputs(&mut establish);
+        assert_eq!(establish.poll_timeout(), Some((at(due), "welcome is late")), "{rtt_ms}");
+    }
 }
 
 #[test]

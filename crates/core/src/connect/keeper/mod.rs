@@ -113,18 +113,20 @@ impl Keeper {
         let Some(session) = self.succession.for_request() else {
             let greeting = self.attempt.as_ref()?.greeting.as_ref()?;
             let attempt::Greeting { connection, session, candidate, .. } = *greeting;
-            return Some(OpenLink { session, connection, candidate, is_sure: false, is_up: false });
+            return Some(OpenLink { session, connection, candidate, is_doubted: false, is_up: false });
         };
         let Link { connection, candidate } = *self.links.get(&session)?;
-        Some(OpenLink { session, connection, candidate, is_sure: !self.is_doubted, is_up: true })
+        Some(OpenLink { session, connection, candidate, is_doubted: self.is_doubted, is_up: true })
     }
 
     /// Returns how the link is, as requests see it.
     #[must_use]
     pub fn view(&self, now: Time) -> LinkView {
         match self.open_link() {
-            Some(OpenLink { session, is_sure, .. }) => {
-                LinkView::Open { session, is_sure, can_move: self.has_other_unit(session, now) }
+            Some(OpenLink { session, is_doubted, .. }) => {
+                let can_move = self.has_other_unit(session, now);
+                // At the same unit the session is resumed, and says what became of what it was given.
+                LinkView::Open { session, is_sure: !is_doubted || !can_move, can_move }
             }
             None if self.is_blocked => LinkView::None,
             None => LinkView::Sought { alive_at: self.alive_at },

@@ -106,9 +106,9 @@ pub struct OpenLink {
     pub connection: ConnectionId,
     /// Where it leads.
     pub candidate: Candidate,
-    /// WELCOME has come, and no awaited answer is late. Else only what may be executed twice is handed to it.
-    pub is_sure: bool,
-    /// WELCOME has come.
+    /// It says nothing although an answer is awaited, and another is sought.
+    pub is_doubted: bool,
+    /// WELCOME has come. Until then the session sends only what may be executed twice.
     pub is_up: bool,
 }
 

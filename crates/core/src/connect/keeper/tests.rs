@@ -125,10 +125,10 @@ fn the_first_link_is_sought_at_once_and_takes_requests_that_may_run_twice_before
     client.prepare();
     client.connect(A);
     let link = client.keeper.open_link().unwrap();
-    assert_eq!((link.session, link.is_sure, link.is_up), (1, false, false));
+    assert_eq!((link.session, link.is_doubted, link.is_up), (1, false, false));
     client.welcome(A);
     let link = client.keeper.open_link().unwrap();
-    assert_eq!((link.session, link.is_sure, link.is_up), (1, true, true));
+    assert_eq!((link.session, link.is_doubted, link.is_up), (1, false, true));
     assert_eq!(client.follow(), ["up 1"]);
 }
 
@@ -156,7 +156,8 @@ fn a_doubted_link_is_left_for_another_unit_and_finishes_what_it_has() {
     let old = client.connection();
     client.keeper.handle_doubted(old, client.now);
     assert_eq!(client.follow(), ["prepare"]);
-    assert!(!client.keeper.open_link().unwrap().is_sure);
+    assert!(client.keeper.open_link().unwrap().is_doubted);
+    assert!(matches!(client.keeper.view(client.now), LinkView::Open { is_sure: false, .. }));
     client.prepare();
     assert_eq!(client.dialing.values().copied().collect::<Vec<_>>(), [B.parse::<IpAddr>().unwrap()], "the other first");
     client.connect(B);
@@ -164,7 +165,7 @@ fn a_doubted_link_is_left_for_another_unit_and_finishes_what_it_has() {
     assert_eq!(client.welcome(B), 2);
     assert_eq!(client.follow(), ["up 2", "leave 1"]);
     let link = client.keeper.open_link().unwrap();
-    assert_eq!((link.session, link.is_sure), (2, true));
+    assert_eq!((link.session, link.is_doubted), (2, false));
     client.keeper.handle_ended(old, Ended::Orderly, client.now);
     assert_eq!(client.follow(), ["settle 1, gap false"]);
 }
@@ -181,7 +182,7 @@ fn a_doubted_link_that_speaks_again_stays() {
     client.prepare();
     client.keeper.handle_trusted(link);
     assert_eq!(client.follow(), ["drop NotNeeded"]);
-    assert!(client.keeper.open_link().unwrap().is_sure);
+    assert!(!client.keeper.open_link().unwrap().is_doubted);
     assert!(!client.keeper.is_connecting());
 }
 

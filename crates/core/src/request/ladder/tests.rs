@@ -171,6 +171,9 @@ fn what_may_not_run_twice_is_not_handed_to_a_doubted_link() {
     assert!(climb.asks().is_empty());
     assert_eq!(climb.link(open(7)).asks(), ["1+link 7"]);
     assert_eq!(Climb::new(GET, &[LINK], unsure(7)).asks(), ["1+link 7"]);
+    let mut patient = Climb::new(POST, &[LINK], unsure(7));
+    assert_eq!(patient.wait(), Some(4_000));
+    assert_eq!(patient.asks(), ["1+link 7"], "nothing better came");
 }
 
 #[test]

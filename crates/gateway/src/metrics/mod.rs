@@ -63,7 +63,7 @@ impl Metrics {
             requests_in_flight: Family::new("ropeway_requests_in_flight", "Requests being served now.", &["route"]),
             upstream_retries: Family::new(
                 "ropeway_upstream_retries_total",
-                "Safe requests sent again because a pooled connection had died.",
+                "Requests sent again by the gateway because their connection had died, where that is safe.",
                 &["route"],
             ),
             upstream_down: Family::new(
@@ -246,7 +246,7 @@ pub struct RouteMetrics {
     pub duration: Histogram,
     /// Requests being served now.
     pub in_flight: Gauge,
-    /// Safe requests sent again because a pooled connection had died.
+    /// Requests sent again because their connection had died, where that is safe.
     pub retries: Counter,
     /// Whether the upstream is beyond reach.
     pub down: DownMetrics,

@@ -54,6 +54,9 @@ pub enum ProxyError {
     /// The client ended the request's body early.
     #[error("request body was cut")]
     RequestBodyCut,
+    /// The body of a keyed request did not come whole, and nothing of the request was sent on.
+    #[error("request body did not come whole and nothing was sent on")]
+    RequestBodyHeld,
     /// The client stopped sending the request's body.
     #[error("request body went silent")]
     RequestBodyIdle,
@@ -107,7 +110,7 @@ pub enum ProxyError {
 
 impl ProxyError {
     /// Every error, in the order of their discriminants.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::BodyTooLarge,
         Self::Draining,
         Self::Http10Stream,
@@ -121,6 +124,7 @@ impl ProxyError {
         Self::NoRoute,
         Self::PlainHttpRefused,
         Self::RequestBodyCut,
+        Self::RequestBodyHeld,
         Self::RequestBodyIdle,
         Self::RequestMalformed,
         Self::TooEarly,
@@ -152,7 +156,7 @@ impl ProxyError {
                 StatusCode::BAD_REQUEST
             }
             Self::KeyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::RequestBodyIdle => StatusCode::REQUEST_TIMEOUT,
+            Self::RequestBodyHeld | Self::RequestBodyIdle => StatusCode::REQUEST_TIMEOUT,
             Self::TooEarly => StatusCode::TOO_EARLY,
             Self::Draining | Self::KeyMemoryFull | Self::TooManyInFlight | Self::UpstreamDown => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -187,6 +191,7 @@ impl ProxyError {
             Self::NoRoute => "no_route",
             Self::PlainHttpRefused => "plain_http_refused",
             Self::RequestBodyCut => "request_body_cut",
+            Self::RequestBodyHeld => "request_body_held",
             Self::RequestBodyIdle => "request_body_idle",
             Self::RequestMalformed => "request_malformed",
             Self::TooEarly => "too_early",
@@ -218,6 +223,7 @@ impl ProxyError {
             | Self::MethodNotAllowed
             | Self::NoRoute
             | Self::PlainHttpRefused
+            | Self::RequestBodyHeld
             | Self::RequestMalformed
             | Self::TooEarly
             | Self::TooManyInFlight
@@ -243,7 +249,8 @@ impl ProxyError {
     }
 
     /// Makes the answer that tells the client: status, [`ERROR_HEADER`], and
-    /// [`NOT_EXECUTED_HEADER`] on a 502, 503 or 504 that is safe to send again.
+    /// [`NOT_EXECUTED_HEADER`] where the status leaves open whether the request ran (408, 425, 429,
+    /// 502, 503, 504) and it did not.
     pub fn into_response(self) -> Response<ProxyBody> {
         let name = self.name();
         let body = Full::new(Bytes::from_static(name.as_bytes())).map_err(|never| match never {});
@@ -253,8 +260,8 @@ impl ProxyError {
         headers.insert(ERROR_HEADER, HeaderValue::from_static(name));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        let is_gateway_error = matches!(self.status().as_u16(), 502..=504);
-        if is_gateway_error && !self.executed() {
+        let is_in_question = matches!(self.status().as_u16(), 408 | 425 | 429 | 502..=504);
+        if is_in_question && !self.executed() {
             headers.insert(NOT_EXECUTED_HEADER, HeaderValue::from_static("1"));
         }
         response
@@ -291,13 +298,13 @@ mod tests {
     }
 
     #[test]
-    fn only_gateway_errors_that_are_safe_to_send_again_say_so() {
+    fn what_is_safe_to_send_again_says_so_where_the_status_leaves_it_open() {
         for error in ProxyError::ALL {
             let response = error.into_response();
             assert_eq!(response.headers()[ERROR_HEADER], error.name());
             let says_so = response.headers().contains_key(NOT_EXECUTED_HEADER);
-            let gateway_error = [502, 503, 504].contains(&error.status().as_u16());
-            assert_eq!(says_so, gateway_error && !error.executed(), "{error:?}");
+            let is_in_question = [408, 425, 429, 502, 503, 504].contains(&error.status().as_u16());
+            assert_eq!(says_so, is_in_question && !error.executed(), "{error:?}");
         }
     }
 }

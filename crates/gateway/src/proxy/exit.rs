@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::uri::Authority;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -20,7 +20,7 @@ use super::{Peer, ProxyBody, ProxyError, headers, source_of};
 use crate::builtin::Builtin;
 use crate::metrics::{Histogram, Metrics, RouteMetrics};
 use crate::route::{Route, RouteId, Router};
-use crate::upstream::{ConnectError, HttpTarget, Target, Upstream};
+use crate::upstream::{ConnectError, HttpTarget, Target, Turns, Upstream};
 
 /// The routes in force, with an exit for each.
 #[derive(Debug)]
@@ -180,14 +180,19 @@ impl Exit {
         headers::to_upstream(&mut request, &self.route, target, authority, peer)?;
         let spec = self.route.spec();
         let (parts, body) = request.into_parts();
-        // A pooled connection may die just as a request is written to it. A safe request without
-        // a body may then be sent again (RFC 9110 section 9.2.2), once; no other ever is. HTTP/2
-        // says by itself what was not processed.
-        let repeatable = parts.method.is_safe() && body.is_end_stream() && !target.is_h2();
-        let again = repeatable.then(|| parts.clone());
+        // A pooled connection may die just as a request is written to it. Without a body, a safe
+        // request may then be sent again (RFC 9110 section 9.2.2), once, and any request of which
+        // nothing was written; no other ever is. HTTP/2 says by itself what was not processed.
+        let again = body.is_end_stream().then(|| parts.clone());
+        let may_run_twice = parts.method.is_safe() && !target.is_h2();
         let body = RequestBody::new(body, Arc::clone(exchange), spec.body_bytes_max, spec.idle_timeout);
         let mut answer = self.first_byte(upstream, Request::from_parts(parts, body), exchange).await;
-        if let (Err(ProxyError::UpstreamReset), Some(parts)) = (&answer, again) {
+        let is_harmless = match answer {
+            Err(ProxyError::UpstreamReset) => may_run_twice,
+            Err(ProxyError::UpstreamClosed) => true,
+            Ok(_) | Err(_) => false,
+        };
+        if let Some(parts) = again.filter(|_| is_harmless) {
             self.metrics.retries.inc();
             let request = Request::from_parts(parts, RequestBody::empty(Arc::clone(exchange)));
             answer = self.first_byte(upstream, request, exchange).await;
@@ -223,12 +228,15 @@ impl Exit {
             () = &mut connected => None,
         };
         let connected = Instant::now();
-        let ended = |answer: Result<Response<Incoming>, _>| {
-            let answer = answer.map_err(|error| self.named(&error, exchange));
-            if answer.is_ok() {
+        let ended = |answer: Result<Response<Incoming>, _>| match answer {
+            Ok(response) => {
+                if let Some(turns) = response.extensions().get::<Turns>() {
+                    turns.answered();
+                }
                 self.server_time.observe(connected.max(exchange.last_moved()).elapsed());
+                Ok(response)
             }
-            answer
+            Err(error) => Err(self.named(&error, exchange)),
         };
         if let Some(answer) = early {
             return ended(answer);
@@ -300,6 +308,16 @@ fn cause(error: &hyper_util::client::legacy::Error) -> ProxyError {
     match source_of::<hyper::Error>(error) {
         Some(error) if error.is_canceled() || refused => ProxyError::UpstreamClosed,
         Some(error) if error.is_parse() => ProxyError::UpstreamBadResponse,
+        Some(_) | None if is_unwritten(error) => ProxyError::UpstreamClosed,
         Some(_) | None => ProxyError::UpstreamReset,
     }
+}
+
+/// Says whether the connection had failed before anything of the request was written to it.
+fn is_unwritten(error: &hyper_util::client::legacy::Error) -> bool {
+    let mut extensions = Extensions::new();
+    if let Some(connected) = error.connect_info() {
+        connected.get_extras(&mut extensions);
+    }
+    extensions.get().is_some_and(Turns::is_unwritten)
 }

@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::target::{HttpTarget, Tls};
+use super::turns::Turns;
 
 /// Connects to its one target, whatever authority the request names.
 #[derive(Clone, Debug)]
@@ -52,11 +53,14 @@ impl Connector {
         // Small requests and answers alternate: Nagle's algorithm only delays them.
         stream.set_nodelay(true).map_err(ConnectError::Refused)?;
         let Some(Tls { config, config_h1, server_name }) = self.target.tls().cloned() else {
-            return Ok(UpstreamIo::Plain(stream));
+            let turns = (!self.target.is_h2()).then(Turns::default);
+            return Ok(UpstreamIo { stream: Stream::Plain(stream), turns });
         };
         let config = if h1_only { config_h1 } else { config };
         let stream = TlsConnector::from(config).connect(server_name, stream).await.map_err(ConnectError::Tls)?;
-        Ok(UpstreamIo::Tls(Box::new(stream)))
+        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let turns = (!is_h2).then(Turns::default);
+        Ok(UpstreamIo { stream: Stream::Tls(Box::new(stream)), turns })
     }
 }
 
@@ -83,37 +87,70 @@ pub enum ConnectError {
 
 /// An open connection to an upstream.
 #[derive(Debug)]
-pub enum UpstreamIo {
-    /// In the clear.
+pub struct UpstreamIo {
+    stream: Stream,
+    /// For HTTP/1 alone: HTTP/2 says by itself which requests were not processed.
+    turns: Option<Turns>,
+}
+
+#[derive(Debug)]
+enum Stream {
     Plain(TcpStream),
-    /// Encrypted.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl UpstreamIo {
+    /// Notes that something is about to be written, where a failure would not tell whether it was.
+    fn begins_writing(&self) {
+        match (&self.stream, &self.turns) {
+            // What TLS has encrypted may be sent although writing fails.
+            (Stream::Tls(_), Some(turns)) => turns.wrote(),
+            (Stream::Plain(_), _) | (Stream::Tls(_), None) => {}
+        }
+    }
+
+    fn written(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let (Poll::Ready(Ok(1..)), Some(turns)) = (&outcome, &self.turns) {
+            turns.wrote();
+        }
+        outcome
+    }
 }
 
 impl Connection for UpstreamIo {
     fn connected(&self) -> Connected {
-        match self {
-            Self::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => Connected::new().negotiated_h2(),
-            Self::Plain(_) | Self::Tls(_) => Connected::new(),
+        match (&self.stream, &self.turns) {
+            (_, Some(turns)) => Connected::new().extra(turns.clone()),
+            (Stream::Tls(_), None) => Connected::new().negotiated_h2(),
+            (Stream::Plain(_), None) => Connected::new(),
         }
     }
 }
 
 impl AsyncRead for UpstreamIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let outcome = match &mut this.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        };
+        if let Some(turns) = this.turns.as_ref().filter(|_| buf.filled().len() > before) {
+            turns.read();
         }
+        outcome
     }
 }
 
 impl AsyncWrite for UpstreamIo {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
+        let this = self.get_mut();
+        this.begins_writing();
+        let outcome = match &mut this.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        };
+        this.written(outcome)
     }
 
     fn poll_write_vectored(
@@ -121,30 +158,33 @@ impl AsyncWrite for UpstreamIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
+        let this = self.get_mut();
+        this.begins_writing();
+        let outcome = match &mut this.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        };
+        this.written(outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
+        match &self.stream {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -3,10 +3,12 @@
 mod connect;
 mod gate;
 mod target;
+mod turns;
 
 pub use self::connect::{ConnectError, UpstreamIo};
 pub use self::gate::DownMetrics;
 pub use self::target::{HttpTarget, Target, TargetError};
+pub use self::turns::Turns;
 
 use std::time::Duration;
 

@@ -297,7 +297,9 @@ async fn an_upload_that_was_cut_has_not_run_and_may_come_again() {
     sender.send(Ok("bo".into())).await.expect("room");
     sender.send(Err(ProxyError::RequestBodyCut)).await.expect("room");
     let cut = keyed("k", "").map(|_| body);
-    assert_eq!(refused(&proxy, cut).await, ProxyError::RequestBodyCut);
+    let error = refused(&proxy, cut).await;
+    assert_eq!(error, ProxyError::RequestBodyHeld);
+    assert_eq!(error.into_response().headers()["ropeway-not-executed"], "1");
     assert_eq!(
         told(proxy.forward(keyed("k", "body"), peer()).await).await,
         (StatusCode::CREATED, false, "run 1".into())
@@ -321,7 +323,7 @@ async fn a_repeat_waits_for_an_upload_and_runs_where_that_was_cut() {
     });
     // Read already: what is sent now is taken after it.
     sender.reserve().await.expect("read").send(Err(ProxyError::RequestBodyCut));
-    assert_eq!(first.await.expect("no panic").expect_err("cut"), ProxyError::RequestBodyCut);
+    assert_eq!(first.await.expect("no panic").expect_err("cut"), ProxyError::RequestBodyHeld);
     assert_eq!(told(second.await.expect("no panic")).await.2, "run 1");
 }
 

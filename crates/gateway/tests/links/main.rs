@@ -5,6 +5,7 @@ mod drain;
 mod frames;
 mod h3;
 mod handshake;
+mod keyed;
 mod odd;
 mod push;
 mod requests;

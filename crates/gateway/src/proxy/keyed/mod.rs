@@ -234,11 +234,15 @@ impl Running {
     async fn exchange(&self, request: Request<ProxyBody>, place: Place) {
         let (parts, body) = request.into_parts();
         let mut asked = Asked::new(&parts.method, &parts.uri);
+        let mut whole_body = None;
         let body = match hold(body, &mut asked, self.keyed.limits(&place)).await {
+            Err(ProxyError::RequestBodyCut | ProxyError::RequestBodyIdle) => {
+                return self.failed(ProxyError::RequestBodyHeld, true);
+            }
             Err(error) => return self.failed(error, true),
             Ok(Held::Whole(whole)) => {
                 self.asked(asked);
-                whole.body()
+                whole_body.insert(whole).body()
             }
             Ok(Held::Begun(ahead, rest)) => {
                 let (keyed, run, tape) = (Arc::clone(&self.keyed), self.run, Arc::clone(&self.tape));
@@ -246,8 +250,16 @@ impl Running {
                 Digested::new(ahead, rest, asked, tell).boxed_unsync()
             }
         };
-        let request = Request::from_parts(parts, body);
-        match place.exit.serve(request, &place.authority, &place.peer, &self.keyed.errors).await {
+        let serve = |request| place.exit.serve(request, &place.authority, &place.peer, &self.keyed.errors);
+        let again = whole_body.map(|whole| (parts.clone(), whole));
+        let mut answer = serve(Request::from_parts(parts, body)).await;
+        let is_unwritten = matches!(answer, Err(ProxyError::UpstreamClosed));
+        if let Some((parts, whole)) = again.filter(|_| is_unwritten) {
+            // A connection that died before anything was written: another may live.
+            place.exit.metrics.retries.inc();
+            answer = serve(Request::from_parts(parts, whole.body())).await;
+        }
+        match answer {
             Ok(response) => self.record(response).await,
             Err(error) => self.failed(error, !error.executed()),
         }

@@ -17,6 +17,7 @@ use ropeway_core::{
     Time,
     request::idempotency::IdempotencyConfig,
     session::{MuxConfig, OutboxConfig, ReplayWindow, ServerConfig},
+    wire::list::ListKey,
 };
 use ropeway_net::{Clock, tls::CertSource};
 use tokio::{sync::watch, time::timeout};
@@ -29,10 +30,11 @@ use crate::{
     front::{Connection, Front, FrontLimits},
     link::{self, CLOCK_SKEW_MAX, Registry},
     listen::{self, Listeners, TlsFiles},
+    lists::{Lists, Times},
     metrics::{Counter, Metrics},
     proxy::{KeyedConfig, Proxy},
     push::{self, Reports},
-    route::{RouteError, RouteSpec, Router},
+    route::{RouteError, RouteId, RouteSpec, Router},
     tickets::TicketVerifier,
 };
 
@@ -63,6 +65,7 @@ pub(crate) struct Shared<B: Bus> {
     pub(crate) counters: Counters,
     pub(crate) front: Arc<Front>,
     pub(crate) interests: Interests,
+    pub(crate) lists: Arc<Lists>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) registry: Registry,
@@ -108,10 +111,11 @@ impl<B: Bus> Gateway<B> {
             .map_err(|error| StartError::Bus(error.to_string()))?;
         let subscription = bus.subscribe(name).await.map_err(|error| StartError::Bus(error.to_string()))?;
         let (reports, reported) = push::reports();
-        let shared = Shared::new(config, bus, subscription.interests(), reports, addresses.udp.port())?;
+        let shared = Shared::new(config, addresses, bus, subscription.interests(), reports)?;
         shared.tasks.spawn(push::deliver(Arc::clone(&shared), subscription));
         shared.tasks.spawn(push::report(shared.bus.clone(), reported, shared.down.clone()));
         shared.tasks.spawn(listen::sweep(Arc::clone(&shared)));
+        shared.tasks.spawn(renew_lists(Arc::clone(&shared)));
         listeners.serve(&shared, &tls, token);
         info!(tcp = %addresses.tcp, udp = %addresses.udp, admin = %addresses.admin, "gateway is up");
         Ok(Self { shared, addresses, certificates: tls.certificates() })
@@ -129,8 +133,15 @@ impl<B: Bus> Gateway<B> {
         &self.shared.metrics
     }
 
-    /// Takes the live keys of a new configuration, routes and tickets, and reads the certificate again; the other keys stay as they
-    /// were at the start. Links and requests in flight go on; the next WELCOME of each session names the new hosts.
+    /// Returns the public key that signs the access list: what apps carry.
+    #[must_use]
+    pub fn list_key(&self) -> ListKey {
+        self.shared.lists.signer().key()
+    }
+
+    /// Takes the live keys of a new configuration, those of routes, tickets, the access list and the policy, and reads the
+    /// certificate again; the other keys stay as they were at the start. Links and requests in flight go on; they are sent the new
+    /// list, and the next WELCOME of each session names the new hosts.
     ///
     /// # Errors
     ///
@@ -138,14 +149,25 @@ impl<B: Bus> Gateway<B> {
     pub fn reload(&self, config: Arc<Config>) -> Result<(), StartError> {
         let verifier = TicketVerifier::new(&config.tickets)?;
         let router = router(&config)?;
-        let (routes, tickets) = (config.routes.clone(), config.tickets.clone());
-        let config = Arc::new(Config { routes, tickets, ..(*self.shared.config()).clone() });
+        let running = self.shared.config();
+        let config = Arc::new(Config {
+            gateway: running.gateway.clone(),
+            tls: running.tls.clone(),
+            admin: running.admin.clone(),
+            idempotency: running.idempotency.clone(),
+            push: running.push.clone(),
+            log: running.log.clone(),
+            ..(*config).clone()
+        });
         let server_config = server_config(&config, &router);
         listen::renew_certificate(&config, &self.certificates)?;
         self.shared.proxy.replace(router);
         self.shared.verifier.store(Arc::new(verifier));
         self.shared.server_config.store(Arc::new(server_config));
-        self.shared.config.store(config);
+        self.shared.config.store(Arc::clone(&config));
+        if running.changed_keys(&config).iter().any(|key| !key.starts_with("tickets")) {
+            self.shared.issue_list(config);
+        }
         info!("configuration taken");
         Ok(())
     }
@@ -206,15 +228,16 @@ impl<B: Bus> Shared<B> {
     /// Makes what the tasks of a gateway share; nothing runs yet.
     pub(crate) fn new(
         config: Arc<Config>,
+        addresses: Addresses,
         bus: B,
         interests: Interests,
         reports: Reports,
-        udp_port: u16,
     ) -> Result<Arc<Self>, StartError> {
         let clock = Clock::new();
         let metrics = Arc::new(Metrics::new());
         let router = router(&config)?;
         let server_config = server_config(&config, &router);
+        let lists = Arc::new(Lists::new(Arc::clone(&config), addresses, &metrics)?);
         let proxy = Arc::new(Proxy::remembering(keyed_config(&config), router, Arc::clone(&metrics)));
         let draining = CancellationToken::new();
         let verifier = TicketVerifier::new(&config.tickets)?;
@@ -226,13 +249,14 @@ impl<B: Bus> Shared<B> {
                 }
             };
             let front = Front::new(Arc::clone(&proxy), &metrics, FrontLimits::default(), draining.clone());
-            let front = if config.gateway.alt_svc { front.with_h3_at(udp_port) } else { front };
+            let front = if config.gateway.alt_svc { front.with_h3_at(addresses.udp.port()) } else { front };
             Self {
                 bus,
                 clock,
                 counters: Counters::new(&metrics),
-                front: Arc::new(front.with_links(Box::new(on_link))),
+                front: Arc::new(front.with_links(Box::new(on_link)).with_lists(Arc::clone(&lists))),
                 interests,
+                lists,
                 proxy,
                 registry: Registry::new(config.gateway.links_max, config.gateway.session_ttl, metrics.sessions()),
                 replay: Mutex::new(ReplayWindow::new(CLOCK_SKEW_MAX, NONCES_MAX, clock.now())),
@@ -281,6 +305,28 @@ impl<B: Bus> Shared<B> {
         self.stopped.load(Ordering::Acquire)
     }
 
+    /// Issues a list for a configuration and sends it over every link.
+    fn issue_list(&self, config: Arc<Config>) {
+        self.lists.issue(Arc::clone(&config), &self.answer_times(&config));
+        for entry in self.registry.all() {
+            entry.session().with(|server, _| self.lists.tell(server));
+        }
+    }
+
+    /// Sends the policy over every link, where what answers take is another than before.
+    fn renew_policy(&self) {
+        if self.lists.renew_policy(&self.answer_times(&self.config())) {
+            for entry in self.registry.all() {
+                entry.session().with(|server, _| self.lists.tell_policy(server));
+            }
+        }
+    }
+
+    fn answer_times(&self, config: &Config) -> Times {
+        let ids = (0..config.routes.len()).map(|index| u16::try_from(index).map(RouteId));
+        ids.map(|id| self.proxy.server_time(id.ok()?)).collect()
+    }
+
     /// Serves a connection as one of those that a drain waits for.
     pub(crate) fn spawn_connection(&self, serving: impl Future<Output = ()> + Send + 'static) {
         self.connections.spawn(serving);
@@ -313,6 +359,22 @@ impl Counters {
             pushes_duplicate: metrics.pushes("duplicate"),
             pushes_unreported: metrics.pushes("unreported"),
             pushes_written: metrics.pushes("written"),
+        }
+    }
+}
+
+/// Issues the access list anew before its permissions end, and tells clients of what answers take meanwhile.
+async fn renew_lists<B: Bus>(shared: Arc<Shared<B>>) {
+    loop {
+        let renewal = shared.lists.renewal();
+        let pause = renewal.clamp(RENEWAL_MIN, POLICY_EVERY);
+        if shared.down.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            return;
+        }
+        if renewal <= pause {
+            shared.issue_list(shared.config());
+        } else {
+            shared.renew_policy();
         }
     }
 }
@@ -359,6 +421,12 @@ fn keyed_config(config: &Config) -> KeyedConfig {
 fn clamp(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
+
+/// Shortest time between two lists that are issued for their age. 1 s; a clock that jumped ahead must not make a busy loop.
+const RENEWAL_MIN: Duration = Duration::from_secs(1);
+
+/// Time between two looks at what answers take. 5 min, the shorter of the two windows they are measured in.
+const POLICY_EVERY: Duration = Duration::from_secs(300);
 
 /// HELLOs remembered against replay: two minutes of 4,000 handshakes a second, more than one machine makes (20 MB).
 const NONCES_MAX: usize = 500_000;

@@ -26,6 +26,7 @@ pub mod front;
 mod gateway;
 mod link;
 mod listen;
+pub mod lists;
 pub mod metrics;
 pub mod proxy;
 mod push;

@@ -30,6 +30,18 @@ pub(crate) struct ClientFile {
     pub(crate) admin_token: PathBuf,
     /// The hosts behind the gateway.
     pub(crate) hosts: Vec<String>,
+    /// The keys whose signatures under an access list are believed.
+    #[serde(default)]
+    pub(crate) list_keys: Vec<PinnedKey>,
+}
+
+/// A public key and its name.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct PinnedKey {
+    /// Its name in what it signed.
+    pub(crate) id: String,
+    /// The 32 bytes of the Ed25519 key in Base64, as the library takes them.
+    pub(crate) public_key: String,
 }
 
 /// An address of the gateway and what is spoken there.
@@ -98,6 +110,7 @@ mod tests {
             admin: "127.0.0.1:7480".parse().expect("an address"),
             admin_token: "/etc/ropeway/admin.token".into(),
             hosts: vec!["api.test".to_owned()],
+            list_keys: vec![PinnedKey { id: "list-1".to_owned(), public_key: "AAAA".to_owned() }],
         }
     }
 

@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ed25519_dalek::SigningKey;
+use ropeway_core::wire::list::ListKey;
 use ropeway_gateway::config::{KeySource, TicketKey, TicketsConfig};
+use ropeway_gateway::lists::ListSigner;
 use ropeway_gateway::tickets::{TicketIssuer, TicketVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
@@ -105,6 +107,14 @@ pub(super) fn issuer(path: &Path, make: bool) -> Result<TicketIssuer, DataDirErr
         TicketIssuer::from_pem(&format!("dev-{id}"), &pem)
     });
     named.map_err(|error| DataDirError::damaged(path, error))
+}
+
+/// Reads the key that signs the access list, or makes one; gives its public half.
+pub(super) fn list_key(path: &Path) -> Result<ListKey, DataDirError> {
+    // Tickets and lists are signed alike, so the same keys are made for them.
+    let generate = || TicketIssuer::generate("list").map(|key| key.private_pem()).map_err(|_| DataDirError::NoRandom);
+    let pem = files::read_or_make(path, Access::Secret, generate)?;
+    ListSigner::from_pem(&pem).map(|signer| signer.key()).map_err(|error| DataDirError::damaged(path, error))
 }
 
 /// Reads the admin token, or makes one.

@@ -7,6 +7,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ropeway_cluster::{LocalBus, LocalBusConfig};
 use ropeway_core::CarrierKind;
 use ropeway_gateway::config::{Config, LogFormat, Watcher};
@@ -19,7 +21,7 @@ use tokio::time::{Instant, interval_at};
 use self::announce::{Announcement, reachable};
 use self::overlay::Overlay;
 use crate::args::{Global, UpArgs};
-use crate::data_dir::{AccessPoint, ClientFile, DEVICE_KEY, DataDir, DataDirError, Lock, TICKET};
+use crate::data_dir::{AccessPoint, ClientFile, DEVICE_KEY, DataDir, DataDirError, Lock, PinnedKey, TICKET};
 use crate::error::CommandError;
 use crate::limits;
 use crate::logs;
@@ -94,6 +96,7 @@ impl House {
     fn furnish(&self, overlay: &mut Overlay, config: &mut Config) -> Result<(), DataDirError> {
         self.certify(config)?;
         self.data.admin_token(&self.lock, &config.admin_token_path())?;
+        self.data.list_key(&self.lock, &config.list_key_path())?;
         if config.tickets.keys.is_empty() {
             let issuer = self.data.make_issuer(&self.lock)?;
             self.data.development_ticket(&self.lock, &issuer, app(config), SystemTime::now())?;
@@ -116,6 +119,7 @@ impl House {
     /// Tells the other commands where the gateway is.
     fn leave_client(&self, config: &Config, addresses: Addresses) -> Result<(), DataDirError> {
         let (tcp, udp) = (reachable(addresses.tcp), reachable(addresses.udp));
+        let list_key = self.data.list_key(&self.lock, &config.list_key_path())?;
         let access_points = if tcp == udp {
             vec![AccessPoint { address: tcp, carriers: CarrierKind::ALL.to_vec() }]
         } else {
@@ -134,6 +138,7 @@ impl House {
             admin: reachable(addresses.admin),
             admin_token: config.admin_token_path(),
             hosts: config.routes.iter().map(|route| route.host.clone()).collect(),
+            list_keys: vec![PinnedKey { id: list_key.id, public_key: STANDARD.encode(list_key.public_key) }],
         };
         self.data.leave_client(&self.lock, &client)
     }

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::wire::list::message;
 
-pub use route::{DEFAULT_LADDER, LadderWay, RouteRules, Rung};
+pub use route::{DEFAULT_LADDER, LadderWay, RouteRules, Rung, UnknownWay};
 
 /// What gateways ask of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The rules of one request: the policy of its route, with the defaults in place.
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use super::RoutePolicy;
 
@@ -72,6 +72,20 @@ impl fmt::Display for LadderWay {
         f.pad(self.as_str())
     }
 }
+
+impl FromStr for LadderWay {
+    type Err = UnknownWay;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|way| way.as_str() == name).ok_or(UnknownWay)
+    }
+}
+
+/// A name that is none of the ways'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown way, expected one of link, name, address, pipe, plain, original")]
+#[non_exhaustive]
+pub struct UnknownWay;
 
 impl Default for RouteRules {
     fn default() -> Self {

@@ -64,6 +64,8 @@ pub struct Server {
     mux: Mux,
     outbox: Outbox,
     papers: Papers,
+    /// The access list that the client had at the start of this link.
+    list_epoch: u64,
     topics: BTreeSet<String>,
     events: VecDeque<ServerEvent>,
     /// When the peer was last heard.
@@ -80,6 +82,7 @@ impl Server {
             mux: Mux::new(Role::Gateway, config.mux),
             outbox: Outbox::new(config.outbox),
             papers: Papers::default(),
+            list_epoch: 0,
             config,
             cookie,
             device_key,
@@ -118,6 +121,7 @@ impl Server {
             link_credit: hello.link_credit,
             payload_bytes_max: hello.frame_bytes_max,
         };
+        self.list_epoch = hello.list_epoch;
         let settled = self.mux.attach_gateway(ordered, peer, resumed, &hello.unanswered);
         let acked = self.outbox.resume(if resumed { hello.push_sequence } else { 0 });
         if !acked.is_empty() {
@@ -161,6 +165,12 @@ impl Server {
         if !dropped.is_empty() {
             self.events.push_back(ServerEvent::Dropped(dropped));
         }
+    }
+
+    /// Returns the epoch of the access list that HELLO named.
+    #[must_use]
+    pub const fn list_epoch(&self) -> u64 {
+        self.list_epoch
     }
 
     /// Sends an access list, in place of one that still waits. One longer than 16 KiB is sent empty, which asks the client to fetch

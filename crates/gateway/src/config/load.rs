@@ -93,7 +93,8 @@ impl Config {
     /// Moves relative paths to the folder of the file.
     fn at(mut self, folder: &Path) -> Self {
         self.gateway.data_dir = folder.join(&self.gateway.data_dir);
-        for path in [&mut self.tls.cert, &mut self.tls.key, &mut self.admin.token_file].into_iter().flatten() {
+        let paths = [&mut self.tls.cert, &mut self.tls.key, &mut self.admin.token_file, &mut self.list.key_file];
+        for path in paths.into_iter().flatten() {
             *path = folder.join(&path);
         }
         for key in &mut self.tickets.keys {
@@ -127,12 +128,27 @@ fn not_toml(error: &toml::de::Error) -> Problem {
 fn missing(root: &Node<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (list, key, hint) in REQUIRED {
-        let Some(DeValue::Array(tables)) = find(root, list).map(Spanned::get_ref) else { continue };
-        for table in tables.iter().filter(|table| table.get_ref().is_table() && table.get_ref().get(key).is_none()) {
+        let mut tables = Vec::new();
+        tables_of(root, list, &mut tables);
+        for table in tables.into_iter().filter(|table| table.get_ref().get(key).is_none()) {
             problems.push(Problem::at(Some(table), format!("`[[{list}]]` without `{key}`"), hint));
         }
     }
     problems
+}
+
+/// Collects the tables of a list, which may stand in the tables of another list.
+fn tables_of<'n, 'a>(node: &'n Node<'a>, path: &str, tables: &mut Vec<&'n Node<'a>>) {
+    if let DeValue::Array(items) = node.get_ref() {
+        items.iter().for_each(|item| tables_of(item, path, tables));
+    } else if path.is_empty() {
+        tables.extend(node.get_ref().is_table().then_some(node));
+    } else {
+        let (step, rest) = path.split_once('.').unwrap_or((path, ""));
+        if let Some(inner) = node.get_ref().get(step) {
+            tables_of(inner, rest, tables);
+        }
+    }
 }
 
 /// Finds values that are good alone and bad together.
@@ -200,6 +216,12 @@ fn duplicates(config: &Config, root: &Node<'_>, text: &str) -> Vec<Problem> {
         let hint = format!("the first is in line {}; remove one", line(&format!("route.{first}")));
         problems.push(Problem::at(find(root, &format!("route.{index}")), message, hint));
     }
+    for (index, unit) in config.units.iter().enumerate() {
+        let Some(first) = config.units[..index].iter().position(|earlier| earlier.name == unit.name) else { continue };
+        let message = format!("a second unit \"{}\"", unit.name);
+        let hint = format!("the first is in line {}; every unit needs its own name", line(&format!("unit.{first}")));
+        problems.push(Problem::at(find(root, &format!("unit.{index}")), message, hint));
+    }
     for (index, key) in config.tickets.keys.iter().enumerate() {
         let Some(first) = config.tickets.keys[..index].iter().position(|earlier| earlier.kid == key.kid) else {
             continue;
@@ -237,10 +259,14 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
 }
 
 /// Keys that a table in a list must have.
-const REQUIRED: [(&str, &str, &str); 3] = [
+const REQUIRED: [(&str, &str, &str); 7] = [
+    ("host", "name", "say which host this is"),
+    ("operator", "name", "say which operator this is"),
     ("route", "upstream", "say where its requests go, such as `upstream = \"http://127.0.0.1:8000\"`"),
     ("tickets.key", "kid", "give the `kid` of the tickets that it signed"),
     ("tickets.key", "public_key", "give a PEM file or the key in Base64"),
+    ("unit", "name", "give the site a name"),
+    ("unit.access_point", "address", "give the IP and port where clients reach it"),
 ];
 
 /// Bytes of a configuration file; 1 MiB holds 3000 routes with every key.

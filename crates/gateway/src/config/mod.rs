@@ -14,6 +14,7 @@
 //! assert_eq!(refused.to_string(), "ropeway.toml:2:1: unknown key `nmae` in `[gateway]`; did you mean `name`?");
 //! ```
 
+mod lists;
 mod load;
 mod model;
 mod nearest;
@@ -24,6 +25,10 @@ mod section;
 mod upstream;
 mod value;
 
+pub use lists::{
+    AccessPointConfig, HostConfig, LadderStep, ListConfig, OperatorConfig, PolicyConfig, Prefix, RoutePolicyConfig,
+    Slots, Speaks, UnitConfig,
+};
 pub use load::ConfigError;
 pub use model::{
     AdminConfig, Config, GatewayConfig, IdempotencyConfig, LogConfig, LogFormat, PushConfig, RouteConfig, TicketKey,

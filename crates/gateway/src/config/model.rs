@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use super::lists::{HostConfig, ListConfig, OperatorConfig, PolicyConfig, UnitConfig};
 use super::read::{Node, Reader};
 use super::section::{Key, Rule, Setting, Shape, any, between, joined, section, such};
 use super::upstream::{Builtin, KeySource, Upstream};
@@ -28,6 +29,17 @@ section! {
         pub routes("route"): Vec<RouteConfig> = Vec::new();
         /// Requests with an `Idempotency-Key`: each runs once, and its repeats get the answer of the first.
         pub idempotency: IdempotencyConfig = IdempotencyConfig::default();
+        /// The access list: what the gateway tells clients of gateways and hosts, signed.
+        pub list: ListConfig = ListConfig::default();
+        /// The sites, one `[[unit]]` each, in the order in which they stand in for each other. Without any there is one,
+        /// `main`, with the addresses that this gateway listens on.
+        pub units("unit"): Vec<UnitConfig> = Vec::new();
+        /// Where short links to hosts may go besides their names, one `[[host]]` each.
+        pub hosts("host"): Vec<HostConfig> = Vec::new();
+        /// Network operators, one `[[operator]]` each: their clients get the addresses first that belong to them.
+        pub operators("operator"): Vec<OperatorConfig> = Vec::new();
+        /// What the gateway asks of clients.
+        pub policy: PolicyConfig = PolicyConfig::default();
         /// Messages pushed to devices.
         pub push: PushConfig = PushConfig::default();
         /// What the process writes to its standard error.
@@ -238,6 +250,12 @@ impl Config {
     #[must_use]
     pub fn admin_token_path(&self) -> PathBuf {
         self.admin.token_file.clone().unwrap_or_else(|| self.gateway.data_dir.join("admin.token"))
+    }
+
+    /// Gives the file of the key that signs the access list.
+    #[must_use]
+    pub fn list_key_path(&self) -> PathBuf {
+        self.list.key_file.clone().unwrap_or_else(|| self.gateway.data_dir.join("list.key"))
     }
 
     /// Adds a route, in place of one for the same host and path prefix.

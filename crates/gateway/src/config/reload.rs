@@ -244,7 +244,7 @@ fn is_change(kind: &EventKind) -> bool {
 }
 
 /// Sections that take effect without a restart.
-const LIVE: [&str; 2] = ["route", "tickets"];
+const LIVE: [&str; 7] = ["host", "list", "operator", "policy", "route", "tickets", "unit"];
 
 /// Quiet time after the last change before the file is read: editors write in several steps. 200 ms is not noticed.
 const SETTLE: Duration = Duration::from_millis(200);

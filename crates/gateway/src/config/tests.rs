@@ -33,7 +33,16 @@ fn the_defaults_agree_with_each_other() {
     let server_time = Some(Duration::from_millis(200));
     expected.routes.push(RouteConfig { server_time, ..RouteConfig::default() });
     expected.tickets.keys.push(super::TicketKey::default());
+    expected.list.key_file = Some(PathBuf::from("./ropeway-data/list.key"));
+    let gateway = Some("gw.example.com".to_owned());
+    let access_points = vec![super::AccessPointConfig { gateway, ..Default::default() }];
+    expected.units.push(super::UnitConfig { access_points, ..Default::default() });
+    expected.hosts.push(super::HostConfig::default());
+    expected.operators.push(super::OperatorConfig::default());
+    assert_eq!((config.policy.gap, config.policy.routes.len()), (Some(Duration::from_secs(8)), 1));
+    expected.policy = config.policy.clone();
     assert_eq!(config, expected);
+    assert_eq!(config.list_key_path(), Config::default().list_key_path());
     assert_eq!(config.cert_path(), Config::default().cert_path());
     assert_eq!(config.key_path(), Config::default().key_path());
     assert_eq!(config.admin_token_path(), Config::default().admin_token_path());
@@ -62,7 +71,7 @@ fn every_key_is_documented_with_a_sentence_and_named_in_snake_case() {
             let place = format!("{path}.{}", key.name);
             let doc = key.doc.concat();
             assert!(doc.starts_with(' ') && doc.trim_end().ends_with('.'), "{place}: {doc}");
-            assert!(key.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{place}");
+            assert!(key.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{place}");
             match key.shape {
                 Shape::Table(inner) | Shape::Tables(inner) => check(&inner(), &place),
                 Shape::Value => assert!(!key.value.is_empty(), "{place} has no default and no example"),
@@ -124,6 +133,19 @@ fn reads_every_kind_of_value() {
 #[test]
 fn refuses_a_mistake_with_its_place_and_what_to_do() {
     for (text, expected) in [
+        ("[[unit]]\nslots = [\"0-1\"]", "1:1: `[[unit]]` without `name`; give the site a name"),
+        (
+            "[[unit]]\nname = \"n\"\n[[unit.access_point]]\nspeaks = [\"tls\"]",
+            "3:1: `[[unit.access_point]]` without `address`; give the IP and port where clients reach it",
+        ),
+        (
+            "[[unit]]\nname = \"n\"\nslots = [\"5-1\"]",
+            "3:10: `slots` must be \"FIRST-LAST\" within 0 and 65535, not \"5-1\"; for example `slots = []`",
+        ),
+        (
+            "[[unit]]\nname = \"n\"\n[[unit]]\nname = \"n\"",
+            "3:1: a second unit \"n\"; the first is in line 1; every unit needs its own name",
+        ),
         ("gatway = 1", "1:1: unknown key `gatway`; did you mean `gateway`?"),
         ("[gateway]\n  nmae = 1", "2:3: unknown key `nmae` in `[gateway]`; did you mean `name`?"),
         (

@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use self::guard::Guarded;
 use self::service::Service;
 use self::streams::{Streams, Verdict};
+use crate::lists::Lists;
 use crate::metrics::{Counter, Gauge, Metrics};
 use crate::proxy::Proxy;
 
@@ -109,6 +110,7 @@ pub struct Front {
     drain: CancellationToken,
     on_link: Option<OnLink>,
     alt_svc: Option<HeaderValue>,
+    lists: Option<Arc<Lists>>,
     tunnels: TaskTracker,
     counters: Counters,
 }
@@ -118,7 +120,16 @@ impl Front {
     /// and close.
     pub fn new(proxy: Arc<Proxy>, metrics: &Metrics, limits: FrontLimits, drain: CancellationToken) -> Self {
         let tunnels = TaskTracker::new();
-        Self { proxy, limits, drain, on_link: None, alt_svc: None, tunnels, counters: Counters::new(metrics) }
+        Self {
+            proxy,
+            limits,
+            drain,
+            on_link: None,
+            alt_svc: None,
+            lists: None,
+            tunnels,
+            counters: Counters::new(metrics),
+        }
     }
 
     /// Hands WebSockets that speak [`LINK_PROTOCOL`] to `on_link`; they are refused without it.
@@ -133,6 +144,13 @@ impl Front {
     pub fn with_h3_at(mut self, port: u16) -> Self {
         let value = format!("h3=\":{port}\"; ma={}", ALT_SVC_FRESH.as_secs());
         self.alt_svc = HeaderValue::try_from(value).ok();
+        self
+    }
+
+    /// Answers for the access list; such requests go to the routes without it.
+    #[must_use]
+    pub(crate) fn with_lists(mut self, lists: Arc<Lists>) -> Self {
+        self.lists = Some(lists);
         self
     }
 

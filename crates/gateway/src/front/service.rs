@@ -55,8 +55,12 @@ impl Service {
         let (parts, body) = request.into_parts();
         let (body, upload) = Upload::share(body, &self.front.limits);
         let request = Request::from_parts(parts, body);
+        // Plain HTTP serves nothing but what allows it by name (DESIGN section 4).
+        let lists = self.front.lists.as_ref().filter(|lists| !self.connection.plain && lists.serves(&request));
         let mut response = if request.uri().path() == HEALTH_PATH {
             self.health(request.method())
+        } else if let Some(lists) = lists {
+            lists.answer(request, self.connection.address).await
         } else {
             self.forward(request).await.unwrap_or_else(|error| {
                 let response = refusal(error, is_h1);

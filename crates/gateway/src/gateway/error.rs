@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use crate::{route::RouteError, tickets::IssuerKeyError};
+use crate::{lists::ListKeyError, route::RouteError, tickets::IssuerKeyError};
 
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +46,9 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// The key that signs the access list cannot be used.
+    #[error(transparent)]
+    ListKey(#[from] ListKeyError),
     /// A route cannot be served.
     #[error(transparent)]
     Route(#[from] RouteError),

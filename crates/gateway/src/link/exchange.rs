@@ -16,6 +16,7 @@ use ropeway_net::link::{BodyCut, BodyWriter, NewRequest};
 use super::{Entry, measured::Measured};
 use crate::{
     gateway::Shared,
+    lists::is_internal,
     proxy::{Peer, ProxyError},
 };
 
@@ -49,8 +50,12 @@ async fn forward<B: Bus>(shared: &Shared<B>, entry: &Entry, peer: SocketAddr, re
     *forwarded.method_mut() = head.method;
     *forwarded.uri_mut() = head.uri;
     *forwarded.headers_mut() = head.headers;
-    let peer = Peer { user: Some(entry.identity().user.clone()), via_link: true, ..Peer::new(peer) };
-    let answer = shared.proxy.forward(forwarded, peer).await.unwrap_or_else(ProxyError::into_response);
+    let answer = if is_internal(&forwarded) {
+        shared.lists.answer(forwarded, peer).await
+    } else {
+        let peer = Peer { user: Some(entry.identity().user.clone()), via_link: true, ..Peer::new(peer) };
+        shared.proxy.forward(forwarded, peer).await.unwrap_or_else(ProxyError::into_response)
+    };
     let (parts, body) = Response::into_parts(answer);
     // Whatever the service says, these have no content (RFC 9110 section 6.4.1).
     let bodyless = is_head || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);

@@ -17,6 +17,7 @@ use ropeway_net::{
 use super::*;
 use crate::{
     config::{Config, KeySource, TicketKey},
+    gateway::Addresses,
     push,
     tickets::{DeviceRule, TicketIssuer},
 };
@@ -85,7 +86,10 @@ impl Bench {
         let bus = LocalBus::new(LocalBusConfig::default());
         let subscription = bus.subscribe(GatewayId::new("gw").expect("a name")).await.expect("the first");
         let (reports, _) = push::reports();
-        let shared = Shared::new(Arc::new(config), bus, subscription.interests(), reports, 0).expect("no routes");
+        let address = SocketAddr::from(([127, 0, 0, 1], 443));
+        let addresses = Addresses { admin: address, tcp: address, udp: address };
+        let interests = subscription.interests();
+        let shared = Shared::new(Arc::new(config), addresses, bus, interests, reports).expect("no routes");
         Self { shared, issuer, _subscription: subscription }
     }
 

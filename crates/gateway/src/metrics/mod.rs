@@ -39,6 +39,8 @@ pub struct Metrics {
     http_connections: Family<Counter>,
     http_connections_open: Family<Gauge>,
     tunnels: Family<Gauge>,
+    lists: Family<Counter>,
+    lookups: Family<Counter>,
 }
 
 impl Metrics {
@@ -124,6 +126,16 @@ impl Metrics {
                 &["protocol"],
             ),
             tunnels: Family::new("ropeway_tunnels", "Upgraded connections passed through to an upstream now.", &[]),
+            lists: Family::new(
+                "ropeway_lists_total",
+                "Access lists given out: fetched or not_modified over HTTP, pushed over a link.",
+                &["how"],
+            ),
+            lookups: Family::new(
+                "ropeway_lookups_total",
+                "Names asked for over resolve (HTTPDNS) or dns (DNS over HTTPS): answered, refused as not of the list, or malformed.",
+                &["over", "outcome"],
+            ),
         }
     }
 
@@ -197,6 +209,16 @@ impl Metrics {
         self.tunnels.with(&[])
     }
 
+    /// Returns the counter of access lists given out one way: `fetched`, `not_modified` or `pushed`.
+    pub fn lists(&self, how: &'static str) -> Counter {
+        self.lists.with(&[how])
+    }
+
+    /// Returns the counter of names asked for over `resolve` or `dns`, with one outcome.
+    pub fn lookups(&self, over: &'static str, outcome: &'static str) -> Counter {
+        self.lookups.with(&[over, outcome])
+    }
+
     /// Writes every family in the Prometheus text format, version 0.0.4.
     pub fn render(&self) -> String {
         let mut out = String::new();
@@ -206,7 +228,7 @@ impl Metrics {
         out
     }
 
-    fn families(&self) -> [&dyn AnyFamily; 19] {
+    fn families(&self) -> [&dyn AnyFamily; 21] {
         [
             &self.requests,
             &self.request_errors,
@@ -227,6 +249,8 @@ impl Metrics {
             &self.http_connections,
             &self.http_connections_open,
             &self.tunnels,
+            &self.lists,
+            &self.lookups,
         ]
     }
 }

@@ -6,6 +6,7 @@ mod frames;
 mod h3;
 mod handshake;
 mod keyed;
+mod lists;
 mod odd;
 mod push;
 mod requests;

@@ -10,7 +10,11 @@ mod unit_map;
 mod verify;
 mod write;
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    fmt,
+    net::{AddrParseError, IpAddr, SocketAddr},
+    str::FromStr,
+};
 
 use bytes::Bytes;
 
@@ -88,7 +92,7 @@ pub struct Host {
     pub speaks_h3: bool,
     /// Name of the query parameter that tells routes of this host apart, or empty.
     pub route_key: String,
-    /// It is no host of the public internet: private addresses are right for it.
+    /// Name servers may answer it with private addresses; otherwise only those of the list are believed.
     pub private: bool,
 }
 
@@ -188,6 +192,24 @@ impl From<IpAddr> for HostAddress {
     }
 }
 
+impl fmt::Display for HostAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.ip, port).fmt(f),
+            None => self.ip.fmt(f),
+        }
+    }
+}
+
+impl FromStr for HostAddress {
+    type Err = AddrParseError;
+
+    /// Reads an IP address, or one with a port as `192.0.2.1:443` or `[2001:db8::1]:443`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<SocketAddr>().map(Self::from).or_else(|_| text.parse::<IpAddr>().map(Self::from))
+    }
+}
+
 impl HostAddress {
     /// Returns where to connect for a URL of this port.
     #[must_use]
@@ -195,6 +217,31 @@ impl HostAddress {
         SocketAddr::new(self.ip, self.port.unwrap_or(url_port))
     }
 }
+
+/// Authority of requests that are for the gateway itself (DESIGN section 4).
+pub const INTERNAL_AUTHORITY: &str = "ropeway.internal";
+
+/// Path of the signed list on every authority of a gateway.
+pub const LIST_PATH: &str = "/.ropeway/list";
+
+/// Path of HTTPDNS on every authority of a gateway.
+pub const RESOLVE_PATH: &str = "/.ropeway/resolve";
+
+/// Path of DNS over HTTPS, as in the examples of RFC 8484; on a gateway's own name, on addresses and on [`INTERNAL_AUTHORITY`], for
+/// elsewhere it may be a path of the service.
+pub const DNS_PATH: &str = "/dns-query";
+
+/// Media type of a signed list.
+pub const LIST_MEDIA_TYPE: &str = "application/vnd.ropeway.list";
+
+/// Context of the signature under an answer of HTTPDNS.
+pub const RESOLVE_CONTEXT: &str = "ropeway resolve v1";
+
+/// Header of that signature: the name of the key, a semicolon, the signature in Base64.
+pub const SIGNATURE_HEADER: &str = "ropeway-signature";
+
+/// Hosts of one query of HTTPDNS. 8, as many as Tencent's takes.
+pub const RESOLVE_HOSTS_MAX: usize = 8;
 
 /// Bytes of a signed list that are read. 256 KiB: 10,000 IPv6 addresses with their framing and room for the rest; our choice.
 pub const LIST_BYTES_MAX: usize = 256 * 1024;

@@ -251,3 +251,11 @@ fn hosts_are_found_by_their_closest_name_and_bans_by_address_and_time() {
     assert!(list.is_banned(banned, NOW_MS) && !list.is_banned(banned, NOW_MS + HOUR_MS));
     assert!(!list.is_banned("192.0.2.4:80".parse().unwrap(), NOW_MS));
 }
+
+#[test]
+fn an_address_of_a_host_reads_back_from_its_text() {
+    for text in ["192.0.2.1", "192.0.2.1:443", "2001:db8::1", "[2001:db8::1]:443"] {
+        assert_eq!(text.parse::<HostAddress>().unwrap().to_string(), text);
+    }
+    assert!("192.0.2".parse::<HostAddress>().is_err());
+}

@@ -33,6 +33,10 @@ pub enum Source {
     Config,
     /// Answered by a name server.
     Dns,
+    /// Answered by DNS over HTTPS.
+    Doh,
+    /// Answered by HTTPDNS, signed by a key of the access list.
+    HttpDns,
     /// Used before and remembered on disk.
     Learned,
     /// Named by the signed access list.
@@ -45,9 +49,11 @@ impl Source {
         match self {
             Self::Config => 0,
             Self::List => 1,
-            Self::Learned => 2,
-            Self::Dns => 3,
-            Self::BuiltIn => 4,
+            Self::HttpDns => 2,
+            Self::Learned => 3,
+            Self::Doh => 4,
+            Self::Dns => 5,
+            Self::BuiltIn => 6,
         }
     }
 
@@ -55,7 +61,7 @@ impl Source {
     const fn is_ordered(self) -> bool {
         match self {
             Self::Config | Self::List => true,
-            Self::BuiltIn | Self::Dns | Self::Learned => false,
+            Self::BuiltIn | Self::Dns | Self::Doh | Self::HttpDns | Self::Learned => false,
         }
     }
 }

@@ -41,6 +41,7 @@ pub mod keeper;
 pub mod race;
 pub mod record;
 pub mod refusal;
+pub mod sources;
 
 pub use backoff::{LostReason, Reconnect, ReconnectConfig, ReconnectOutput};
 pub use candidate::{Candidate, KnownCandidate, RankedCandidate, Source};

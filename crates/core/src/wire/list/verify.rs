@@ -128,6 +128,37 @@ impl Verifier {
     ///
     /// A [`ListError`] if it is not to be believed; what was known before stays as it was.
     pub fn verify(&mut self, document: &[u8], wall_ms: u64) -> Result<AccessList, ListError> {
+        self.check(document, wall_ms, FUTURE_TOLERANCE)
+    }
+
+    /// Checks a signed list that was believed before, and kept since: a clock that stands before its date does not count against it.
+    ///
+    /// # Errors
+    ///
+    /// As [`verify`](Self::verify).
+    pub fn verify_stored(&mut self, document: &[u8], wall_ms: u64) -> Result<AccessList, ListError> {
+        self.check(document, wall_ms, Duration::MAX)
+    }
+
+    fn check(&mut self, document: &[u8], wall_ms: u64, ahead_max: Duration) -> Result<AccessList, ListError> {
+        let list = self.open(document)?;
+        let behind = Duration::from_millis(self.newest_epoch_ms.saturating_sub(list.epoch_ms));
+        if behind > EPOCH_TOLERANCE {
+            return Err(ListError::Outdated { behind });
+        }
+        let ahead = Duration::from_millis(list.epoch_ms.saturating_sub(wall_ms));
+        if ahead > ahead_max {
+            return Err(ListError::Future { ahead });
+        }
+        if list.validity(wall_ms) == Validity::Gone {
+            return Err(ListError::Expired { since: Duration::from_millis(wall_ms - list.expires_ms) });
+        }
+        self.handle_seen(list.epoch_ms);
+        Ok(list)
+    }
+
+    /// Checks the signature of a document and reads what it is under.
+    fn open(&self, document: &[u8]) -> Result<AccessList, ListError> {
         if document.len() > LIST_BYTES_MAX {
             return Err(ListError::Oversized { bytes: document.len() });
         }
@@ -138,20 +169,7 @@ impl Verifier {
         if !key.signed(LIST_CONTEXT, &signed.list, &signed.signature) {
             return Err(ListError::BadSignature { key_id: clip(&signed.key_id) });
         }
-        let list = AccessList::decode(&signed.list)?;
-        let behind = Duration::from_millis(self.newest_epoch_ms.saturating_sub(list.epoch_ms));
-        if behind > EPOCH_TOLERANCE {
-            return Err(ListError::Outdated { behind });
-        }
-        let ahead = Duration::from_millis(list.epoch_ms.saturating_sub(wall_ms));
-        if ahead > FUTURE_TOLERANCE {
-            return Err(ListError::Future { ahead });
-        }
-        if list.validity(wall_ms) == Validity::Gone {
-            return Err(ListError::Expired { since: Duration::from_millis(wall_ms - list.expires_ms) });
-        }
-        self.handle_seen(list.epoch_ms);
-        Ok(list)
+        AccessList::decode(&signed.list)
     }
 
     /// Says whether `signature` is that of one of the trusted keys, under another context.
@@ -172,10 +190,14 @@ impl ListKey {
 }
 
 impl AccessList {
-    /// Says what may be taken from the list at the time `wall_ms`, milliseconds since the Unix epoch.
+    /// Says what may be taken from the list at the time `wall_ms`, milliseconds since the Unix epoch. A clock that stands before the
+    /// date of the list is wrong and permits nothing.
     #[must_use]
     pub fn validity(&self, wall_ms: u64) -> Validity {
-        if wall_ms <= self.expires_ms {
+        let ahead = Duration::from_millis(self.epoch_ms.saturating_sub(wall_ms));
+        if ahead > FUTURE_TOLERANCE {
+            Validity::Addresses
+        } else if wall_ms <= self.expires_ms {
             Validity::Full
         } else if Duration::from_millis(wall_ms - self.expires_ms) <= ADDRESSES_AFTER_EXPIRY {
             Validity::Addresses

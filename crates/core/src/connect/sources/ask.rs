@@ -1,0 +1,154 @@
+//! Questions under way.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+
+use super::HostAddress;
+use crate::Time;
+
+/// Number of an ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AskId(pub u64);
+
+/// Whom to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Server {
+    /// A gateway or dispatcher over HTTPS: the list, and HTTPDNS.
+    Dispatch(SocketAddr),
+    /// A server of DNS over HTTPS.
+    Doh(SocketAddr),
+    /// The name servers of the system.
+    System,
+}
+
+/// What to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// The addresses of a host.
+    Host {
+        /// Its name.
+        name: String,
+        /// Which of them.
+        family: Family,
+    },
+    /// The access list, if it is another than this one.
+    List {
+        /// Epoch of the list that is known, zero without any.
+        known_epoch_ms: u64,
+    },
+}
+
+/// Which addresses of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// All of them in one answer.
+    Both,
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// What came of an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Addresses of the host.
+    Addresses {
+        /// The addresses; none where the host has none of this family.
+        addresses: Vec<HostAddress>,
+        /// How long the answer may be kept.
+        ttl: Duration,
+        /// The answer is signed by a key of the list.
+        signed: bool,
+    },
+    /// The server could not be asked, or answered nothing of use.
+    Failed,
+    /// A signed list, not verified.
+    List(Bytes),
+    /// The server knows no such name.
+    NoName,
+    /// The list is the one that is known.
+    NotModified,
+}
+
+/// A question that was asked.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) server: Server,
+    pub(super) question: Question,
+    deadline: Time,
+}
+
+impl Pending {
+    pub(super) const fn is_list(&self) -> bool {
+        matches!(self.question, Question::List { .. })
+    }
+}
+
+/// Every question under way.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    next: u64,
+    pending: BTreeMap<AskId, Pending>,
+}
+
+impl Asks {
+    /// Notes a question; `None` if as many are under way as may be, or the same one is.
+    pub(super) fn begin(&mut self, server: Server, question: Question, now: Time) -> Option<AskId> {
+        if self.pending.len() >= ASKS_MAX || self.is_pending(server, &question) {
+            return None;
+        }
+        let timeout = match question {
+            Question::Host { .. } => HOST_TIMEOUT,
+            Question::List { .. } => LIST_TIMEOUT,
+        };
+        self.next += 1;
+        let ask = AskId(self.next);
+        self.pending.insert(ask, Pending { server, question, deadline: now + timeout });
+        Some(ask)
+    }
+
+    pub(super) fn take(&mut self, ask: AskId) -> Option<Pending> {
+        self.pending.remove(&ask)
+    }
+
+    pub(super) fn is_pending(&self, server: Server, question: &Question) -> bool {
+        self.pending.values().any(|pending| pending.server == server && pending.question == *question)
+    }
+
+    /// Says whether anybody is asked this.
+    pub(super) fn is_question_pending(&self, question: &Question) -> bool {
+        self.pending.values().any(|pending| pending.question == *question)
+    }
+
+    /// Says whether anybody is asked about this host.
+    pub(super) fn is_asked(&self, name: &str) -> bool {
+        self.pending
+            .values()
+            .any(|pending| matches!(&pending.question, Question::Host { name: asked, .. } if asked == name))
+    }
+
+    /// Says whether anybody is asked for the list.
+    pub(super) fn is_list_asked(&self) -> bool {
+        self.pending.values().any(Pending::is_list)
+    }
+
+    /// Takes out what should have been answered by `now`.
+    pub(super) fn overdue(&mut self, now: Time) -> Vec<(AskId, Pending)> {
+        self.pending.extract_if(.., |_, pending| pending.deadline <= now).collect()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.pending.values().map(|pending| pending.deadline).min()
+    }
+}
+
+/// Time for the addresses of a host. 5 s, the timeout of one query of resolv.conf(5); the two HTTPDNS clients that we know wait 2 s.
+pub(super) const HOST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for a list. 10 s; three round trips and a few kilobytes on the slowest graded network. Our choice.
+pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Questions under way. 64; a dozen hosts at two families and three servers.
+const ASKS_MAX: usize = 64;

@@ -14,11 +14,9 @@ use futures_core::Stream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, BodyStream, StreamBody, combinators::UnsyncBoxBody};
-use hyper::body::Incoming;
-use ropeway_core::Side;
 use tokio::time::{Sleep, sleep_until};
 
-use crate::{BoxError, Error, Phase, exchange::LinkBody, shared::lock};
+use crate::{BoxError, Error, Phase, exchange::LinkBody, shared::lock, short::ShortBody};
 
 /// The body of a request or of an answer: bytes, or a stream of them with trailers.
 ///
@@ -31,8 +29,8 @@ pub struct Body {
 
 enum Kind {
     Bytes(Bytes),
-    Direct(Incoming),
     Link(Box<LinkBody>),
+    Short(Box<ShortBody>),
     Stream(UnsyncBoxBody<Bytes, BoxError>),
 }
 
@@ -95,12 +93,12 @@ impl Body {
         }
     }
 
-    pub(crate) const fn direct(body: Incoming) -> Self {
-        Self::of(Kind::Direct(body))
-    }
-
     pub(crate) fn link(body: LinkBody) -> Self {
         Self::of(Kind::Link(Box::new(body)))
+    }
+
+    pub(crate) fn short(body: ShortBody) -> Self {
+        Self::of(Kind::Short(Box::new(body)))
     }
 
     /// Keeps the error of a stream in `broken`, since HTTP/2 tells only that there was one.
@@ -115,7 +113,7 @@ impl Body {
                 });
                 Self::of(Kind::Stream(UnsyncBoxBody::new(noted)))
             }
-            kind @ (Kind::Bytes(_) | Kind::Direct(_) | Kind::Link(_)) => Self::of(kind),
+            kind @ (Kind::Bytes(_) | Kind::Link(_) | Kind::Short(_)) => Self::of(kind),
         }
     }
 
@@ -129,7 +127,7 @@ impl Body {
     pub(crate) fn again(&self) -> Option<Self> {
         match &self.kind {
             Kind::Bytes(bytes) => Some(Self::of(Kind::Bytes(bytes.clone()))),
-            Kind::Direct(_) | Kind::Link(_) | Kind::Stream(_) => None,
+            Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => None,
         }
     }
 
@@ -143,12 +141,8 @@ impl Body {
                 let bytes = std::mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
-            Kind::Direct(body) => {
-                Poll::Ready(ready!(http_body::Body::poll_frame(Pin::new(body), cx)).map(|frame| {
-                    frame.map_err(|error| Error::BodyCut { side: Side::Service, reason: error.to_string() })
-                }))
-            }
             Kind::Link(body) => body.poll_frame(cx),
+            Kind::Short(body) => body.poll_frame(cx),
             Kind::Stream(body) => Poll::Ready(
                 ready!(http_body::Body::poll_frame(Pin::new(body), cx)).map(|frame| frame.map_err(Error::Body)),
             ),
@@ -179,8 +173,8 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Bytes(bytes) => bytes.is_empty(),
-            Kind::Direct(body) => body.is_end_stream(),
             Kind::Link(body) => body.is_end_stream(),
+            Kind::Short(body) => body.is_end_stream(),
             Kind::Stream(body) => body.is_end_stream(),
         }
     }
@@ -188,8 +182,8 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Direct(body) => body.size_hint(),
             Kind::Link(body) => body.size_hint(),
+            Kind::Short(body) => body.size_hint(),
             Kind::Stream(body) => body.size_hint(),
         }
     }
@@ -249,13 +243,15 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
-            Kind::Direct(_) | Kind::Link(_) | Kind::Stream(_) => f.write_str("Body(stream)"),
+            Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => f.write_str("Body(stream)"),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ropeway_core::Side;
+
     use super::*;
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::{
     BoxError, Client, Event,
     identity::{DeviceKey, Tickets},
+    short,
 };
 
 /// Makes a [`Client`].
@@ -33,6 +34,8 @@ pub struct Builder {
     timeout: Option<Duration>,
     link_wait: Option<Duration>,
     plain_http: bool,
+    h3_hosts: Vec<String>,
+    short_limits: short::Limits,
     connect_now: bool,
     establish: EstablishConfig,
     reconnect: ReconnectConfig,
@@ -190,6 +193,27 @@ impl Builder {
         self
     }
 
+    /// Says that this host, `*.` starting a wildcard, speaks HTTP/3 on the port of its URLs, so that direct calls race it with TCP from
+    /// the first on. By default HTTP/3 is tried where the host has said so in an answer (`Alt-Svc`).
+    pub fn http3_host(mut self, authority: impl Into<String>) -> Self {
+        self.h3_hosts.push(authority.into());
+        self
+    }
+
+    /// Bounds the connections of direct calls to one host; 6 by default, at least 1.
+    pub fn host_connections(mut self, max: usize) -> Self {
+        self.short_limits.host_connections_max = max.max(1);
+        self
+    }
+
+    /// Lets direct calls to a host of HTTP/2 or HTTP/3 use several connections at once, where one would do: on a network that loses
+    /// packets one that stands still stops all of its requests. 1 by default; no more than [`host_connections`](Self::host_connections)
+    /// are opened.
+    pub fn host_multiplexed_connections(mut self, max: usize) -> Self {
+        self.short_limits.host_multiplexed_max = max.max(1);
+        self
+    }
+
     /// Opens the link at once instead of with the first request or push stream. [`build`](Self::build) must then be called within a
     /// tokio runtime.
     pub fn connect_now(mut self, now: bool) -> Self {
@@ -262,6 +286,8 @@ impl Builder {
             timeout: self.timeout,
             link_wait: self.link_wait.unwrap_or(LINK_WAIT),
             plain_http: self.plain_http,
+            h3_hosts: Hosts::new(&self.h3_hosts),
+            short_limits: self.short_limits,
             watcher: self.watcher,
             establish: self.establish,
             reconnect: self.reconnect,
@@ -284,6 +310,8 @@ pub(crate) struct Config {
     pub(crate) timeout: Option<Duration>,
     pub(crate) link_wait: Duration,
     pub(crate) plain_http: bool,
+    pub(crate) h3_hosts: Hosts,
+    pub(crate) short_limits: short::Limits,
     pub(crate) watcher: Watcher,
     pub(crate) establish: EstablishConfig,
     pub(crate) reconnect: ReconnectConfig,

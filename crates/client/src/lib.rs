@@ -28,7 +28,6 @@
 mod body;
 mod builder;
 mod client;
-mod direct;
 mod engine;
 mod error;
 mod event;
@@ -39,6 +38,7 @@ mod request;
 mod response;
 mod service;
 mod shared;
+mod short;
 mod timeline;
 
 pub use body::Body;

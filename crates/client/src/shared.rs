@@ -11,7 +11,7 @@ use std::{
 };
 
 use ropeway_core::{
-    Time,
+    CarrierKind, Time,
     connect::Candidate,
     request::{Budget, Hosts, LinkView, Way},
     session::{self, Feed, FeedItem},
@@ -20,7 +20,11 @@ use ropeway_core::{
 use ropeway_net::{Clock, link::Session};
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::{Action, Error, LinkState, Step, builder::Config, direct::Direct};
+use crate::{
+    Action, Error, LinkState, Step,
+    builder::Config,
+    short::{self, Short},
+};
 
 /// The client's end of a session, as its tasks share it.
 pub(crate) type ClientSession = Session<session::Client>;
@@ -33,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) state: watch::Sender<LinkState>,
     pub(crate) wished: Notify,
     pub(crate) in_flight: AtomicUsize,
-    pub(crate) direct: Direct,
+    pub(crate) short: Short,
     pub(crate) log: Arc<AttemptLog>,
     wishes: Mutex<Wishes>,
     roster: Mutex<Roster>,
@@ -122,7 +126,15 @@ impl Shared {
         let view = View { hosts: config.hosts.clone(), link, ..View::default() };
         let roster = Roster { sessions: Vec::new(), topics: config.topics.clone() };
         Self {
-            direct: Direct::new(config.trust.clone(), Arc::clone(&log), clock),
+            short: Short::new(short::Setup {
+                trust: config.trust.clone().unwrap_or_default(),
+                h3_hosts: config.h3_hosts.clone(),
+                limits: config.short_limits,
+                race: config.establish.race.clone(),
+                resolver: short::system_resolver(),
+                log: Arc::clone(&log),
+                clock,
+            }),
             config,
             clock,
             view: watch::Sender::new(view),
@@ -312,7 +324,9 @@ impl AttemptLog {
             action: attempt.action,
             way: if attempt.host.is_some() { Way::Direct } else { Way::Link },
             address: Some(attempt.candidate.address),
-            carrier: attempt.host.is_none().then_some(attempt.candidate.carrier),
+            // Over TCP a direct call has no carrier to tell of.
+            carrier: (attempt.host.is_none() || attempt.candidate.carrier == CarrierKind::Quic)
+                .then_some(attempt.candidate.carrier),
             started: attempt.started.since(since),
             ended: attempt.ended.map(|ended| ended.since(since)),
             error: attempt.error.clone(),

@@ -21,7 +21,7 @@ pub struct Step {
     pub way: Way,
     /// The address it went to, if it is known.
     pub address: Option<SocketAddr>,
-    /// The carrier it went over, where the way is the link.
+    /// The carrier it went over, where the way is the link, or `quic` where a direct call went over HTTP/3.
     pub carrier: Option<CarrierKind>,
     /// When it began, counted from the start of the request. A connection that was already being opened then begins at zero.
     pub started: Duration,
@@ -77,9 +77,11 @@ impl Timeline {
         self.steps.extend(steps.into_iter().take(room));
     }
 
-    pub(crate) fn locate(&mut self, step: usize, address: SocketAddr) {
-        if let Some(step) = self.steps.get_mut(step) {
-            step.address.get_or_insert(address);
+    /// Notes where a direct call went, and that it went over QUIC; over TCP it has no carrier to tell of.
+    pub(crate) fn locate(&mut self, step: usize, peer: Candidate) {
+        if let Some(step) = self.steps.get_mut(step).filter(|step| step.address.is_none()) {
+            step.address = Some(peer.address);
+            step.carrier = (peer.carrier == CarrierKind::Quic).then_some(peer.carrier);
         }
     }
 

@@ -99,7 +99,7 @@ impl DialError {
     }
 
     /// Names the failure of a handshake; `error` is what the protocol stack says, `cause` what lies under it.
-    fn of_handshake(
+    pub(crate) fn of_handshake(
         candidate: Candidate,
         error: &dyn Error,
         cause: Option<&(dyn Error + Send + Sync + 'static)>,
@@ -285,7 +285,7 @@ pub fn handshake_reason(cause: &(dyn Error + Send + Sync + 'static)) -> FailReas
 
 /// Returns what the TLS stack of a QUIC connection found wrong.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is not ours, and only one of its variants comes from TLS")]
-fn tls_cause(error: &ConnectionError) -> Option<&(dyn Error + Send + Sync + 'static)> {
+pub(crate) fn tls_cause(error: &ConnectionError) -> Option<&(dyn Error + Send + Sync + 'static)> {
     match error {
         ConnectionError::TransportError(error) => error.crypto.as_deref(),
         _ => None,
@@ -310,7 +310,7 @@ pub fn socket_reason(kind: io::ErrorKind) -> FailReason {
 const CLOSED: [io::ErrorKind; 3] =
     [io::ErrorKind::ConnectionAborted, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof];
 
-fn udp_socket() -> io::Result<UdpSocket> {
+pub(crate) fn udp_socket() -> io::Result<UdpSocket> {
     UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))
 }
 

@@ -9,9 +9,9 @@ use std::{
 };
 
 use http::{Request, Response};
-use hyper_util::client::legacy::connect::CaptureConnection;
 use ropeway_core::{
     Time,
+    connect::Candidate,
     request::{
         Choice, Failure, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, Rung, TryEnd, TryId, Way,
         choose,
@@ -23,8 +23,9 @@ use tracing::debug;
 
 use super::{Run, link};
 use crate::{
-    Action, Body, Error, Step, direct,
+    Action, Body, Error, Step,
     shared::{ClientSession, Live, View, Waiting, lock},
+    short::{self, Cause, Executed, To, Trace},
 };
 
 /// A try that is under way.
@@ -61,23 +62,23 @@ pub(super) struct Handover(Arc<Mutex<Place>>);
 
 #[derive(Default)]
 enum Place {
-    /// Its connection, once there is one.
-    Connection(CaptureConnection),
     /// It was given up after it had been handed over.
     Gone,
     #[default]
     Nowhere,
     /// A channel of a session.
     Session(ClientSession, u64),
+    /// A short link.
+    Short(Arc<Trace>),
 }
 
 impl Handover {
     pub(super) fn is_done(&self) -> bool {
         match &*lock(&self.0) {
-            Place::Connection(connection) => connection.connection_metadata().is_some(),
             Place::Gone => true,
             Place::Nowhere => false,
             Place::Session(session, channel) => session.peek(|client| !client.mux().is_unsent(*channel)),
+            Place::Short(trace) => trace.is_handed_off(),
         }
     }
 
@@ -85,10 +86,11 @@ impl Handover {
     fn take_back(&self) -> bool {
         let mut place = lock(&self.0);
         let is_free = match &*place {
-            Place::Connection(connection) => connection.connection_metadata().is_none(),
             Place::Gone => false,
             Place::Nowhere => true,
             Place::Session(session, channel) => session.with(|client, _| client.mux().take_back(*channel)),
+            // It is handed over by the task that asks here.
+            Place::Short(trace) => !trace.is_handed_off(),
         };
         if is_free {
             *place = Place::Nowhere;
@@ -107,14 +109,15 @@ impl Handover {
         *lock(&self.0) = place;
     }
 
-    fn connect(&self, connection: CaptureConnection) {
-        *lock(&self.0) = Place::Connection(connection);
+    fn follow(&self, trace: &Arc<Trace>) {
+        *lock(&self.0) = Place::Short(Arc::clone(trace));
     }
 
-    fn address(&self) -> Option<std::net::SocketAddr> {
+    /// Returns where a short link led, once there was one.
+    fn peer(&self) -> Option<Candidate> {
         match &*lock(&self.0) {
-            Place::Connection(connection) => direct::address(connection),
             Place::Gone | Place::Nowhere | Place::Session(..) => None,
+            Place::Short(trace) => trace.peer(),
         }
     }
 }
@@ -272,8 +275,10 @@ impl Run {
             None => {
                 self.went_directly = true;
                 let (host, idempotent) = (self.host.clone(), self.facts.idempotent);
+                let trace = Arc::default();
+                placed.follow(&trace);
                 Box::pin(async move {
-                    let sent = handle.shared().direct.send(request, |connection| placed.connect(connection)).await;
+                    let sent = handle.shared().short.send(request, To::Name, &trace).await;
                     sent.map_err(|failed| directly(failed, host, idempotent))
                 })
             }
@@ -292,8 +297,8 @@ impl Run {
         let Some(ended) = climb.tries.remove(&number) else { return Ok(None) };
         let shared = Arc::clone(self.handle.shared());
         let now = shared.clock.now();
-        if let Some(address) = ended.handover.address() {
-            self.steps.locate(ended.step, address);
+        if let Some(peer) = ended.handover.peer() {
+            self.steps.locate(ended.step, peer);
         }
         let live = shared.view.borrow().live.clone().filter(|live| Some(live.number) == ended.session);
         if let Some(live) = live {
@@ -386,23 +391,20 @@ impl View {
 }
 
 /// Says in the words of the ladder how a call without a gateway failed.
-fn directly(failed: direct::Failed, host: String, idempotent: bool) -> Failed {
-    let way = |end, told: String, error| Failed::Way { end, error: Box::new(error), told };
-    match failed {
-        direct::Failed::Body(error) => Failed::App(error),
-        direct::Failed::Connect(reason) => {
-            let told = reason.clone();
-            way(TryEnd::NotSent, told, Error::NoWay { host, reason, timeline: Box::default() })
-        }
+fn directly(failed: short::Failed, host: String, idempotent: bool) -> Failed {
+    let told = failed.to_string();
+    let reason = told.clone();
+    let (end, error) = match (failed.cause, failed.executed) {
+        (Cause::Body(error), _) => return Failed::App(error),
+        (_, Executed::NotSent) => (TryEnd::NotSent, Error::NoWay { host, reason, timeline: Box::default() }),
+        (_, Executed::No) => (TryEnd::NotExecuted, Error::NotExecuted { reason, timeline: Box::default() }),
         // Whether it ran does not matter to what may run twice; what went wrong does.
-        direct::Failed::Exchange(reason) if idempotent => {
-            let told = reason.clone();
-            way(TryEnd::MayHaveRun, told, Error::Direct { host, reason, timeline: Box::default() })
+        (_, Executed::Maybe) if idempotent => {
+            (TryEnd::MayHaveRun, Error::Direct { host, reason, timeline: Box::default() })
         }
-        direct::Failed::Exchange(reason) => {
-            way(TryEnd::MayHaveRun, reason, Error::OutcomeUnknown { timeline: Box::default() })
-        }
-    }
+        (_, Executed::Maybe) => (TryEnd::MayHaveRun, Error::OutcomeUnknown { timeline: Box::default() }),
+    };
+    Failed::Way { end, error: Box::new(error), told }
 }
 
 /// A time that does not come while a request lives.

@@ -34,6 +34,7 @@
 //! assert_eq!(records.learned_carrier(now), Some(CarrierKind::Tls));
 //! ```
 
+pub mod altsvc;
 pub mod backoff;
 pub mod candidate;
 pub mod establish;
@@ -43,6 +44,7 @@ pub mod record;
 pub mod refusal;
 pub mod sources;
 
+pub use altsvc::{AltSvc, Origin};
 pub use backoff::{LostReason, Reconnect, ReconnectConfig, ReconnectOutput};
 pub use candidate::{Candidate, KnownCandidate, RankedCandidate, Source};
 pub use establish::{Establish, EstablishConfig, EstablishOutput, GreetFailure};

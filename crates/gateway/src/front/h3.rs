@@ -9,11 +9,11 @@ use h3::quic::{RecvStream as _, SendStream as _};
 use h3::server::{RequestResolver, RequestStream};
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::BodyExt;
-use ropeway_net::h3::{H3Connection, H3Send, Stops};
+use ropeway_net::h3::{H3Body, H3Connection, H3Send, Stops};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::task::TaskTracker;
 
-use super::incoming::{ClientBody, H3Body};
+use super::incoming::ClientBody;
 use super::service::Service;
 use super::streams::{FrontBody, Streams, Verdict};
 use super::{Connection, FAREWELL_TIMEOUT, Front, WINDOW_BYTES};

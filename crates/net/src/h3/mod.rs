@@ -4,7 +4,9 @@
 //! held if it is longer than a head may be. A stream that ends inside a frame is an error and never an end. A request or answer whose
 //! stream is dropped half written is reset, so that nobody takes the part for the whole.
 
+mod body;
 mod connection;
+mod dial;
 mod stream;
 mod watch;
 
@@ -14,7 +16,9 @@ use h3::quic::{ConnectionErrorIncoming, StreamErrorIncoming};
 use noq::{ConnectionError, VarInt};
 
 pub use self::{
+    body::{H3Body, H3BodyError, H3Source},
     connection::{H3Connection, H3Opener, Stops},
+    dial::H3Dialer,
     stream::{H3Recv, H3Send, H3Stream},
 };
 

@@ -1,13 +1,11 @@
-//! An open connection to a host.
+//! An open TCP connection to a host.
 
 use std::{
     io,
-    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
 };
 
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -15,28 +13,17 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 /// A connection, encrypted or, where the app allowed it, not.
-pub(crate) enum DirectIo {
+pub(super) enum DirectIo {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Where a connection leads, as its exchanges know it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerAddress(pub(crate) SocketAddr);
-
-impl Connection for DirectIo {
-    fn connected(&self) -> Connected {
-        let tcp = match self {
-            Self::Plain(tcp) => tcp,
-            Self::Tls(stream) => stream.get_ref().0,
-        };
-        let connected = match tcp.peer_addr() {
-            Ok(address) => Connected::new().extra(PeerAddress(address)),
-            Err(_) => Connected::new(),
-        };
+impl DirectIo {
+    /// Says whether both ends have settled on HTTP/2.
+    pub(super) fn is_h2(&self) -> bool {
         match self {
-            Self::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => connected.negotiated_h2(),
-            Self::Plain(_) | Self::Tls(_) => connected,
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
         }
     }
 }

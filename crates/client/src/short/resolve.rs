@@ -1,0 +1,36 @@
+//! Where the addresses of a host come from.
+
+use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+/// Finds the addresses of a host at a port.
+pub(crate) type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
+
+/// A lookup under way.
+pub(crate) type Resolving = Pin<Box<dyn Future<Output = io::Result<Resolved>> + Send>>;
+
+/// What is known of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    /// Its addresses, best first.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Whether a record says that it speaks HTTP/3 on the same port (the HTTPS record, RFC 9460).
+    pub(crate) h3_hint: bool,
+}
+
+/// Asks the operating system.
+pub(crate) fn system() -> Resolver {
+    Arc::new(|host, port| {
+        let host = host.to_owned();
+        Box::pin(async move {
+            match timeout(LOOKUP_WITHIN, tokio::net::lookup_host((host, port))).await {
+                Ok(addresses) => Ok(Resolved { addresses: addresses?.collect(), h3_hint: false }),
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            }
+        })
+    })
+}
+
+/// How long the name of a host may take. 5 s; the timeout of one query of resolv.conf(5).
+const LOOKUP_WITHIN: Duration = Duration::from_secs(5);

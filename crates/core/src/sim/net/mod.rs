@@ -166,19 +166,26 @@ impl Network {
 
     /// Returns the address from which a new socket sends: that of the first link that is up.
     pub(crate) fn local_address(&self) -> Option<LocalAddress> {
-        let link = self.links.iter().position(|link| link.is_up)?;
+        let link = self.default_link()?;
         Some(LocalAddress { link, changes: self.links[link].address_changes })
     }
 
-    /// Sends a packet of the client; one from an address that the client no longer has goes nowhere.
+    /// Sends a packet of the client. What is bound to the address of an interface that is down leaves by the first that is up, with the
+    /// address it had: so does Linux, which takes the routes away and keeps the address. The servers hear it; what they answer goes to
+    /// the interface that is down. From an address that the client no longer has nothing is sent.
     pub(crate) fn send(&mut self, packet: Packet, source: Source, now: Time) {
         let address = match source {
             Source::Any => self.local_address(),
             Source::Bound(address) => Some(address),
         };
-        if let Some(address) = address.filter(|address| self.has(*address)) {
+        let Some(address) = address.filter(|address| self.links[address.link].address_changes == address.changes)
+        else {
+            return;
+        };
+        let way = if self.links[address.link].is_up { Some(address.link) } else { self.default_link() };
+        if let Some(link) = way {
             let bytes = packet.ip_bytes();
-            self.links[address.link].up.offer((packet, address), bytes, now);
+            self.links[link].up.offer((packet, address), bytes, now);
         }
     }
 
@@ -316,6 +323,10 @@ impl Network {
         self.transit.insert((at, self.sent), transit);
     }
 
+    fn default_link(&self) -> Option<usize> {
+        self.links.iter().position(|link| link.is_up)
+    }
+
     fn has(&self, address: LocalAddress) -> bool {
         let link = &self.links[address.link];
         link.is_up && link.address_changes == address.changes
@@ -373,3 +384,6 @@ const RESET_BYTES: usize = 40;
 
 /// Stream of random numbers for questions.
 const DNS_STREAM: u64 = 100;
+
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,21 @@
-//! A small model of TCP with TLS and of QUIC: handshakes by their round trips, loss recovery, slow start, order within a stream. Of QUIC
-//! it has what noq does besides, which the lab shows in medians: how it paces, asks after a loss, and looks for longer packets.
+//! Models of TCP with TLS and of QUIC: handshakes by their round trips, loss recovery, slow start, order within a stream.
 //!
 //! Both ends of a connection are a [`Connection`]. It has the bytes of its streams really, and everything else by its length: the
 //! flights of a handshake, headers, and what encryption adds. TCP has one stream; QUIC has as many as are written to, and what one
-//! lost holds none of the others up. Acknowledgements name packets, as QUIC's do; TCP with selective acknowledgement and timestamps
-//! knows as much.
+//! lost holds none of the others up. QUIC is modelled as noq has it, beside which the tests run it: packet number spaces, what is
+//! acknowledged when, what a timeout sends and how late, how it paces, and how it looks for longer packets. Of TCP, acknowledgements
+//! name packets; with selective acknowledgement and timestamps it knows as much.
 
 mod connection;
 mod handshake;
-mod mtu;
 mod pacer;
+mod quic;
 mod recovery;
 mod streams;
+mod tcp;
 
 pub(crate) use connection::Connection;
 pub(crate) use handshake::transport;
-
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -37,18 +36,17 @@ pub(crate) enum End {
 /// What a packet of a connection carries.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
-    pub(crate) number: u64,
-    /// The newest packets that arrived at the sender.
-    acks: Vec<u64>,
-    /// How long the newest of them waited for this.
-    ack_delay: Duration,
-    chunks: Vec<Chunk>,
-    /// Bytes that say nothing.
-    padding: usize,
-    /// SYN, or the answer to it.
+    /// TCP's SYN, or the answer to it.
     pub(crate) opens: bool,
     /// The sender is done with the connection.
     pub(crate) closes: bool,
+    body: Body,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Quic(quic::Datagram),
+    Tcp(tcp::Content),
 }
 
 /// A piece of a stream.
@@ -60,36 +58,30 @@ pub(crate) struct Chunk {
 }
 
 impl Segment {
-    /// Says whether the client's first words of TLS are in it.
-    pub(crate) fn has_client_hello(&self, from: End) -> bool {
-        from == End::Client && self.chunks.iter().any(|chunk| chunk.stream == HANDSHAKE && chunk.offset == 0)
+    const fn quic(datagram: quic::Datagram) -> Self {
+        Self { opens: false, closes: false, body: Body::Quic(datagram) }
     }
 
-    /// Says whether the other end must acknowledge it.
-    fn is_answered(&self) -> bool {
-        self.opens || !self.chunks.is_empty()
+    /// Says whether the client's first words of TLS are in it.
+    pub(crate) fn has_client_hello(&self, from: End) -> bool {
+        let begins = |chunk: &Chunk| chunk.stream == HANDSHAKE && chunk.offset == 0;
+        from == End::Client
+            && match &self.body {
+                Body::Quic(datagram) => datagram.is_first(),
+                Body::Tcp(content) => content.chunks.iter().any(begins),
+            }
     }
 
     /// Counts the bytes of the IP packet.
     pub(crate) fn ip_bytes(&self, transport: Transport, is_v6: bool) -> usize {
-        let data = self.chunks.iter().map(|chunk| chunk.data.len()).sum::<usize>() + self.padding;
+        debug_assert!(matches!(
+            (&self.body, transport),
+            (Body::Quic(_), Transport::Quic) | (Body::Tcp(_), Transport::Tcp)
+        ));
         let ip = if is_v6 { 40 } else { 20 };
-        let is_handshake = self.chunks.iter().any(|chunk| chunk.stream == HANDSHAKE);
-        ip + match transport {
-            Transport::Tcp => TCP_BYTES + data + if data == 0 || is_handshake { 0 } else { TLS_BYTES },
-            // A datagram with an Initial is filled up (RFC 9000 section 14.1).
-            Transport::Quic if is_handshake => UDP_BYTES + QUIC_DATAGRAM_BYTES,
-            Transport::Quic => UDP_BYTES + QUIC_BYTES + data,
-        }
-    }
-}
-
-impl Transport {
-    /// Returns the bytes of streams that fit a packet.
-    const fn segment_bytes(self) -> usize {
-        match self {
-            Self::Quic => QUIC_DATAGRAM_BYTES - QUIC_BYTES,
-            Self::Tcp => TCP_SEGMENT_BYTES - TLS_BYTES,
+        ip + match &self.body {
+            Body::Quic(datagram) => UDP_BYTES + datagram.bytes,
+            Body::Tcp(content) => content.tcp_bytes(),
         }
     }
 }
@@ -97,26 +89,8 @@ impl Transport {
 /// The stream of a handshake, which no application uses.
 const HANDSHAKE: u64 = u64::MAX;
 
-/// The stream of packets whose length alone matters; it has no bytes.
-const PADDING: u64 = u64::MAX - 1;
-
-/// Header of TCP with its timestamps (RFC 9293, RFC 7323).
-const TCP_BYTES: usize = 32;
-
-/// What a TLS record adds to what it carries (RFC 8446 section 5.2: header, content type, tag).
-const TLS_BYTES: usize = 22;
-
-/// Bytes a TCP segment carries in an IPv6 packet of 1,500 bytes, which IPv4 would exceed by 20.
-const TCP_SEGMENT_BYTES: usize = 1_428;
-
 /// Header of UDP.
 const UDP_BYTES: usize = 8;
-
-/// Smallest datagram a QUIC path must carry, and the one to begin with (RFC 9000 section 14).
-const QUIC_DATAGRAM_BYTES: usize = 1_200;
-
-/// What QUIC adds to what it carries: short header, connection id, number, tag, and the head of a STREAM or ACK frame.
-const QUIC_BYTES: usize = 38;
 
 #[cfg(test)]
 mod tests;

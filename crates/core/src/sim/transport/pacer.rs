@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::Transport;
 use crate::Time;
 
 /// Bytes that may be sent at once.
@@ -10,12 +9,21 @@ use crate::Time;
 /// As in noq they are counted up only when they do not suffice, so that after an idle time twice as many go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
-    transport: Transport,
+    burst: Burst,
     /// Bytes of a full packet.
     segment: f64,
     bytes: f64,
     /// When they were counted up.
     at: Time,
+}
+
+/// How many packets go at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Burst {
+    /// As many as in a first window.
+    Fixed,
+    /// What the window lets go in a moment, as in noq.
+    OfWindow,
 }
 
 /// How fast bytes come, and how many are kept.
@@ -26,9 +34,9 @@ struct Rate {
 }
 
 impl Pacer {
-    pub(super) const fn new(transport: Transport, now: Time) -> Self {
+    pub(super) const fn new(burst: Burst, segment: usize, now: Time) -> Self {
         // What is too much is cut once the rate is known.
-        Self { transport, segment: transport.segment_bytes() as f64, bytes: f64::INFINITY, at: now }
+        Self { burst, segment: segment as f64, bytes: f64::INFINITY, at: now }
     }
 
     /// Takes in that packets have become longer.
@@ -37,8 +45,8 @@ impl Pacer {
     }
 
     /// Says whether a full packet may go.
-    pub(super) fn has_room(&mut self, window: usize, rtt: Option<Duration>, now: Time) -> bool {
-        let Some(rate) = self.rate(window, rtt) else { return true };
+    pub(super) fn has_room(&mut self, window: usize, rtt: Duration, now: Time) -> bool {
+        let rate = self.rate(window, rtt);
         self.bytes = self.bytes.min(rate.burst);
         if self.bytes < self.segment {
             // Time is counted in nanoseconds, so a fraction of a byte may be missing when all should be there.
@@ -49,42 +57,32 @@ impl Pacer {
     }
 
     /// Returns when as much may go at once as ever.
-    pub(super) fn full_at(&self, window: usize, rtt: Option<Duration>) -> Time {
-        let missing = self.rate(window, rtt).map_or(0.0, |rate| (rate.burst - self.bytes).max(0.0) / rate.bytes_per_s);
-        self.at + Duration::from_secs_f64(missing)
+    pub(super) fn full_at(&self, window: usize, rtt: Duration) -> Time {
+        let rate = self.rate(window, rtt);
+        self.at + Duration::from_secs_f64((rate.burst - self.bytes).max(0.0) / rate.bytes_per_s)
     }
 
     /// Takes in that a packet went.
-    pub(super) fn handle_sent(&mut self, bytes: usize, window: usize, rtt: Option<Duration>) {
-        if let Some(rate) = self.rate(window, rtt) {
-            self.bytes = (self.bytes.min(rate.burst) - bytes as f64).max(0.0);
-        }
+    pub(super) fn handle_sent(&mut self, bytes: usize, window: usize, rtt: Duration) {
+        self.bytes = (self.bytes.min(self.rate(window, rtt).burst) - bytes as f64).max(0.0);
     }
 
-    /// Returns the rate, where there is one: TCP sends its first flight at once, QUIC assumes a round trip.
-    fn rate(&self, window: usize, rtt: Option<Duration>) -> Option<Rate> {
+    fn rate(&self, window: usize, rtt: Duration) -> Rate {
         let segment = self.segment;
-        let rtt = match self.transport {
-            Transport::Quic => rtt.unwrap_or(INITIAL_RTT),
-            Transport::Tcp => rtt?,
-        };
         let even = window as f64 / rtt.max(Duration::from_micros(1)).as_secs_f64();
-        let burst = match self.transport {
-            Transport::Quic => {
+        let burst = match self.burst {
+            Burst::Fixed => BURST_SEGMENTS * segment,
+            Burst::OfWindow => {
                 let usual = (even * BURST.as_secs_f64()).clamp(BURST_SEGMENTS * segment, BURST_SEGMENTS_MAX * segment);
                 usual.min((even * BURST_MAX.as_secs_f64()).max(segment))
             }
-            Transport::Tcp => BURST_SEGMENTS * segment,
         };
-        Some(Rate { bytes_per_s: even * PACE_GAIN, burst })
+        Rate { bytes_per_s: even * PACE_GAIN, burst }
     }
 }
 
 /// By how much a window is spread over less than its round trip. 1.25; RFC 9002 section 7.7, N.
 const PACE_GAIN: f64 = 1.25;
-
-/// The round trip that QUIC assumes before it knows. 333 ms; RFC 9002 section 6.2.2.
-const INITIAL_RTT: Duration = Duration::from_millis(333);
 
 /// What a fast sender lets go at once. 2 ms; noq's pacer.
 const BURST: Duration = Duration::from_millis(2);
@@ -103,10 +101,10 @@ mod tests {
     use super::*;
 
     /// Sends full packets until one has to wait; gives how many went, and the wait for the next.
-    fn burst(transport: Transport, rtt_ms: Option<u64>) -> (usize, Duration) {
-        let (rtt, now) = (rtt_ms.map(Duration::from_millis), Time::ZERO);
-        let mut pacer = Pacer::new(transport, now);
-        let (segment, mut count) = (transport.segment_bytes(), 0);
+    fn burst(burst: Burst, rtt_ms: u64) -> (usize, Duration) {
+        let (rtt, now, segment) = (Duration::from_millis(rtt_ms), Time::ZERO, 1_200);
+        let mut pacer = Pacer::new(burst, segment, now);
+        let mut count = 0;
         while count < 100 && pacer.has_room(10 * segment, rtt, now) {
             pacer.handle_sent(segment, 10 * segment, rtt);
             count += 1;
@@ -116,15 +114,14 @@ mod tests {
 
     #[test]
     fn quic_sends_one_packet_at_once_over_a_long_way_and_more_over_a_short_one() {
-        let (count, wait) = burst(Transport::Quic, None);
+        let (count, wait) = burst(Burst::OfWindow, 333);
         assert_eq!((count, wait.as_millis()), (1, 26), "a tenth of the window, a little faster than evenly");
-        assert_eq!(burst(Transport::Quic, Some(20)).0, 5);
-        assert_eq!(burst(Transport::Quic, Some(1)).0, 20);
+        assert_eq!(burst(Burst::OfWindow, 20).0, 5);
+        assert_eq!(burst(Burst::OfWindow, 1).0, 20);
     }
 
     #[test]
     fn tcp_sends_its_first_window_at_once() {
-        assert_eq!(burst(Transport::Tcp, None).0, 100);
-        assert_eq!(burst(Transport::Tcp, Some(100)).0, 10);
+        assert_eq!(burst(Burst::Fixed, 100).0, 10);
     }
 }

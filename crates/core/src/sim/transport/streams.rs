@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::{Chunk, HANDSHAKE, PADDING};
+use super::{Chunk, HANDSHAKE};
 
 /// What waits to be sent, by stream.
 #[derive(Clone, Debug, Default)]
@@ -31,13 +31,12 @@ impl Outgoing {
 
     /// Puts back what a lost packet carried.
     pub(super) fn lose(&mut self, chunks: Vec<Chunk>) {
-        self.lost.extend(chunks.into_iter().filter(|chunk| chunk.stream != PADDING));
+        self.lost.extend(chunks);
     }
 
-    /// Says whether anything of a stream waits.
-    pub(super) fn has(&self, stream: u64) -> bool {
-        let is_unsent = self.streams.get(&stream).is_some_and(|unsent| !unsent.pieces.is_empty());
-        is_unsent || self.lost.iter().any(|chunk| chunk.stream == stream)
+    /// Says whether nothing was ever pushed.
+    pub(super) fn is_unused(&self) -> bool {
+        self.streams.is_empty()
     }
 
     pub(super) const fn unsent_bytes(&self) -> usize {
@@ -48,20 +47,27 @@ impl Outgoing {
         self.lost.is_empty() && self.unsent_bytes == 0
     }
 
-    /// Takes what one packet of so many bytes carries; the handshake has packets of its own.
-    pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Chunk> {
+    /// Takes what one packet of so many bytes carries.
+    pub(super) fn take(&mut self, bytes_max: usize, mixed: Mixed) -> Vec<Chunk> {
         let mut chunks: Vec<Chunk> = Vec::new();
         let mut room = bytes_max;
-        while let Some(chunk) = self.lost.front()
-            && (chunk.data.len() <= room || chunks.is_empty())
-            && fits(&chunks, chunk.stream)
+        while room > 0
+            && let Some(chunk) = self.lost.front_mut()
+            && mixed.allows(&chunks, chunk.stream)
         {
-            let chunk = self.lost.pop_front().expect("there is a front");
-            room = room.saturating_sub(chunk.data.len());
+            let chunk = if chunk.data.len() > room {
+                let data = chunk.data.split_to(room);
+                let offset = chunk.offset;
+                chunk.offset += room as u64;
+                Chunk { stream: chunk.stream, offset, data }
+            } else {
+                self.lost.pop_front().expect("there is a front")
+            };
+            room -= chunk.data.len();
             chunks.push(chunk);
         }
         while room > 0
-            && let Some(stream) = self.next_stream().filter(|stream| fits(&chunks, *stream))
+            && let Some(stream) = self.next_stream().filter(|stream| mixed.allows(&chunks, *stream))
         {
             let chunk = self.take_new(stream, room);
             room -= chunk.data.len();
@@ -95,8 +101,18 @@ impl Outgoing {
     }
 }
 
-fn fits(chunks: &[Chunk], stream: u64) -> bool {
-    chunks.iter().all(|chunk| (chunk.stream == HANDSHAKE) == (stream == HANDSHAKE))
+/// Whether a packet carries the handshake and other streams together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mixed {
+    /// Each goes in packets of its own, as records of TLS that are written one by one do.
+    No,
+    Yes,
+}
+
+impl Mixed {
+    fn allows(self, chunks: &[Chunk], stream: u64) -> bool {
+        self == Self::Yes || chunks.iter().all(|chunk| (chunk.stream == HANDSHAKE) == (stream == HANDSHAKE))
+    }
 }
 
 /// What arrived on a stream.

@@ -1,7 +1,5 @@
 //! The search for the largest datagram that a path takes: each end of QUIC tries longer ones while it has nothing else to send.
 
-use super::QUIC_DATAGRAM_BYTES;
-
 /// One end's search (RFC 8899): by halves between what passes and what would be too much.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MtuSearch {
@@ -19,18 +17,13 @@ pub(super) struct MtuSearch {
 
 impl MtuSearch {
     pub(super) const fn new() -> Self {
-        let (passed, most) = (QUIC_DATAGRAM_BYTES, DATAGRAM_BYTES_MAX);
+        let (passed, most) = (DATAGRAM_BYTES, DATAGRAM_BYTES_MAX);
         Self { passed, most, tried: passed, under_way: None, losses: 0, is_over: false }
     }
 
     /// Returns the datagram that may be sent.
     pub(super) const fn datagram_bytes(&self) -> usize {
         self.passed
-    }
-
-    /// Says whether nothing longer was tried yet.
-    pub(super) const fn is_untried(&self) -> bool {
-        self.tried == QUIC_DATAGRAM_BYTES && !self.is_over
     }
 
     /// Returns the packet that is under way for the search.
@@ -79,6 +72,9 @@ impl MtuSearch {
         (self.most.saturating_sub(self.tried) >= STEP_BYTES_MIN).then_some(self.most)
     }
 }
+
+/// Smallest datagram a path must carry, and the one to begin with (RFC 9000 section 14).
+pub(super) const DATAGRAM_BYTES: usize = 1_200;
 
 /// The longest datagram that is tried. 1,452; an Ethernet's 1,500 bytes less the headers of IPv6 and UDP; noq's default.
 const DATAGRAM_BYTES_MAX: usize = 1_452;

@@ -30,8 +30,9 @@ pub(crate) fn run(args: &SimulateArgs, global: &Global, output: Output) -> Resul
                 let record = Record::new(&chosen.scenario, *work, OWN);
                 simulation.missing.push(Missing::of(record, NO_OUTAGE.to_owned()));
             } else {
-                let record = simulate(chosen, *work, args.seeds, &global.traces)?;
-                let row = Row::new(&record, measured.iter().find(|measured| measured.cell() == record.cell()));
+                let simulated = simulate(chosen, *work, args.seeds, &global.traces)?;
+                let cell = simulated.record.cell();
+                let row = Row::new(&simulated, measured.iter().find(|measured| measured.cell() == cell));
                 bar.suspend(|| output.result(&table::line(&row), &json!(row)))?;
                 simulation.rows.push(row);
             }

@@ -17,7 +17,7 @@ use crate::results::Record;
 pub(crate) fn score(record: &mut Record, runs: &[Outcome]) {
     let all = || runs.iter().flat_map(|run| &run.requests);
     let scored: Vec<&RequestOutcome> = all().filter(|request| request.is_scored).collect();
-    let times = sorted(scored.iter().map(|request| request.ms.unwrap_or(DEADLINE.as_secs_f64() * 1000.0)).collect());
+    let times = sorted(scored.iter().map(|request| time(request)).collect());
     let successes = scored.iter().filter(|request| request.ms.is_some()).count();
     let returns = sorted(scored.iter().filter_map(|request| request.after_outage_ms).collect());
     let interval = interval_of_p95(&times);
@@ -37,6 +37,27 @@ pub(crate) fn score(record: &mut Record, runs: &[Outcome]) {
     record.void = runs.iter().any(|run| run.void.is_some());
 }
 
+/// Gives the interval in which 95 of 100 medians lie that come of so many of these runs, drawn with replacement: runs and not requests,
+/// since what delays one request of a run often delays the next.
+pub(crate) fn interval_of_p50(runs: &[Outcome], count: usize) -> Option<(f64, f64)> {
+    let scored = |run: &Outcome| run.requests.iter().filter(|request| request.is_scored).map(time).collect();
+    let runs: Vec<Vec<f64>> = runs.iter().map(scored).collect();
+    if runs.is_empty() {
+        return None;
+    }
+    let mut random = Pcg64Mcg::seed_from_u64(BOOTSTRAP_SEED);
+    let medians = (0..BOOTSTRAP_SAMPLES).filter_map(|_| {
+        let drawn = (0..count).map(|_| &runs[(random.next_u64() % runs.len() as u64) as usize]);
+        quantile(&sorted(drawn.flatten().copied().collect()), 0.50)
+    });
+    middle(medians.collect())
+}
+
+/// Gives the time of a request in milliseconds; a failure takes as long as its deadline allows.
+fn time(request: &RequestOutcome) -> f64 {
+    request.ms.unwrap_or(DEADLINE.as_secs_f64() * 1000.0)
+}
+
 /// Interpolates between the neighbours of a quantile (type 7 of Hyndman and Fan, 1996), to a tenth of a millisecond.
 fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
@@ -54,8 +75,13 @@ fn interval_of_p95(times: &[f64]) -> Option<(f64, f64)> {
         let sample = sorted((0..=last).map(|_| draw(&mut random)).collect());
         quantile(&sample, 0.95)
     });
-    let quantiles = sorted(samples.collect());
-    Some((quantile(&quantiles, 0.025)?, quantile(&quantiles, 0.975)?))
+    middle(samples.collect())
+}
+
+/// Gives the bounds between which 95 of 100 values lie.
+fn middle(values: Vec<f64>) -> Option<(f64, f64)> {
+    let values = sorted(values);
+    Some((quantile(&values, 0.025)?, quantile(&values, 0.975)?))
 }
 
 fn sorted(mut times: Vec<f64>) -> Vec<f64> {
@@ -122,6 +148,19 @@ mod tests {
         assert_eq!(one, other);
         let (low, p95, high) = (one.p95_low_ms.unwrap(), one.p95_ms.unwrap(), one.p95_high_ms.unwrap());
         assert!(low < p95 && p95 <= high && low > 300.0, "{low} {p95} {high}");
+    }
+
+    #[test]
+    fn medians_of_a_few_runs_lie_in_an_interval_that_more_runs_make_narrower() {
+        let slow = |of: u32| of.is_multiple_of(2);
+        let runs: Vec<_> = (0..40).map(|n| run(vec![post(Some(if slow(n) { 900.0 } else { 100.0 }), 1)])).collect();
+        assert_eq!(interval_of_p50(&runs, 3), Some((100.0, 900.0)));
+        assert_eq!(interval_of_p50(&runs[..1], 3), Some((900.0, 900.0)));
+        let fast: Vec<_> = (0..40).map(|n| run(vec![post(Some(f64::from(100 + n)), 1)])).collect();
+        let width = |count| interval_of_p50(&fast, count).map(|(low, high)| high - low);
+        assert!(width(60) < width(3), "{:?} {:?}", width(60), width(3));
+        assert_eq!(interval_of_p50(&[], 3), None);
+        assert_eq!(interval_of_p50(&[run(Vec::new())], 3), None, "nothing is scored");
     }
 
     #[test]

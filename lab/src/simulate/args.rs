@@ -13,7 +13,7 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
     /// How often each cell is simulated, with another seed each time; the lab's seeds begin at 1 as well, and have the same radio
-    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
     /// Folder of the lab's results, which takes the table; an earlier table is replaced
     #[arg(long, value_name = "DIR", default_value = "docs/lab-results")]

@@ -20,7 +20,7 @@ pub(crate) use self::{
 use crate::{
     live::{TraceFileError, read_traces},
     results::{Record, ReportError},
-    scoring::{Network, Outcome, RequestOutcome, score},
+    scoring::{Network, Outcome, RequestOutcome, interval_of_p50, score},
     selection::{ChooseError, Chosen},
 };
 
@@ -42,12 +42,27 @@ pub(crate) enum SimulateError {
     Trace(#[from] TraceFileError),
 }
 
+/// A cell that was simulated.
+#[derive(Clone, Debug)]
+pub(crate) struct Simulated {
+    /// Its score.
+    pub(crate) record: Record,
+    outcomes: Vec<Outcome>,
+}
+
+impl Simulated {
+    /// Gives the interval in which 95 of 100 medians lie that come of so many of its runs, in milliseconds.
+    pub(crate) fn interval_of_p50(&self, runs: usize) -> Option<(f64, f64)> {
+        interval_of_p50(&self.outcomes, runs)
+    }
+}
+
 /// Simulates a cell with each seed, and scores it as a cell of the lab is scored.
 ///
 /// # Errors
 ///
 /// When a recorded trace that the scenario needs is not there.
-pub(crate) fn simulate(chosen: &Chosen, work: Work, seeds: u64, traces: &Path) -> Result<Record, SimulateError> {
+pub(crate) fn simulate(chosen: &Chosen, work: Work, seeds: u64, traces: &Path) -> Result<Simulated, SimulateError> {
     let scenario = &chosen.scenario;
     let mut outcomes = Vec::new();
     for seed in 1..=seeds {
@@ -58,7 +73,7 @@ pub(crate) fn simulate(chosen: &Chosen, work: Work, seeds: u64, traces: &Path) -
     }
     let mut record = Record::new(scenario, work, OWN);
     score(&mut record, &outcomes);
-    Ok(record)
+    Ok(Simulated { record, outcomes })
 }
 
 /// Judges the requests of a simulated run as those of a lab's run are judged.

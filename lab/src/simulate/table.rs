@@ -31,10 +31,17 @@ pub(crate) fn markdown(simulation: &Simulation) -> String {
         let lab = row.lab.as_ref().map_or_else(|| "– | – | –".to_owned(), figures);
         let verdict = match row.verdict {
             Verdict::Off => "**off**",
-            verdict @ (Verdict::Agrees | Verdict::NoLabFigure | Verdict::NotScored | Verdict::Void) => verdict.as_str(),
+            verdict @ (Verdict::Agrees
+            | Verdict::ByChance
+            | Verdict::NoLabFigure
+            | Verdict::NotScored
+            | Verdict::Void) => verdict.as_str(),
         };
-        let (simulated, ratio) = (figures(&row.simulated), ratio(row));
-        put(&mut text, format_args!("| {name} | {} | {simulated} | {lab} | {ratio} | {verdict} |\n", row.work));
+        let (simulated, chance, ratio) = (figures(&row.simulated), chance(row), ratio(row));
+        put(
+            &mut text,
+            format_args!("| {name} | {} | {simulated} | {chance} | {lab} | {ratio} | {verdict} |\n", row.work),
+        );
     }
     if !simulation.missing.is_empty() {
         text.push_str("\n## Missing\n\n| scenario | work | why |\n|---|---|---|\n");
@@ -51,6 +58,10 @@ fn figures(figures: &Figures) -> String {
     format!("{} | {} | {p50}", figures.requests, share(figures.success_share))
 }
 
+fn chance(row: &Row) -> String {
+    row.chance_ms.map_or_else(|| "–".to_owned(), |(low, high)| format!("{} to {}", seconds(low), seconds(high)))
+}
+
 fn ratio(row: &Row) -> String {
     row.ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
 }
@@ -65,11 +76,15 @@ const INTRODUCTION: &str = "\
 Written by `ropeway-lab simulate`; [simulation.json](simulation.json) has the same for programs. The simulation runs the machines of
 Ropeway's client and gateway in virtual time, through the same scenarios and the same model of the access link; TCP, TLS, QUIC and name
 servers are models. The lab's figures are Ropeway's in [latest.json](latest.json). Medians are in seconds; a failed request counts with
-30 s. A ratio is the simulated median by the lab's; where they differ by more than 20 % the row is off, and the simulation to be
-corrected.
+30 s. A ratio is the simulated median by the lab's.
+
+The lab has a few runs a cell, the simulation many. *by chance* is the interval in which 95 of 100 medians lie that come of as many
+simulated runs as the lab made, drawn at random. Where the medians differ by more than 20 % and the lab's is within that interval, the row
+says *by chance*: requests of one run go one of two ways, or a single lost packet decides, and so few runs cannot tell more; the wider
+the interval, the less the row shows. Where the lab's median is outside, the row is off, and the simulation to be corrected.
 ";
 
 const HEAD: &str = "
-| scenario | work | requests simulated | success | p50 | requests in the lab | success | p50 | ratio | verdict |
-|---|---|---|---|---|---|---|---|---|---|
+| scenario | work | requests simulated | success | p50 | p50 by chance | requests in the lab | success | p50 | ratio | verdict |
+|---|---|---|---|---|---|---|---|---|---|---|
 ";

@@ -39,7 +39,7 @@ fn a_simulated_median_stands_beside_the_lab_s_of_the_same_cell() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path();
     keep(out, &[measured("libcurl", "get-2k", 900.0, false), measured("ropeway", "get-2k", 110.0, false)]);
-    let output = simulate(out, &["--works", "get-2k,post-10k,before-outage"]);
+    let output = simulate(out, &["--works", "get-2k,post-10k,before-outage", "--seeds", "3"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let rows: Vec<Value> = text(&output.stdout).lines().map(|line| line.parse().expect("one object a line")).collect();
     assert_eq!(rows.len(), 2);

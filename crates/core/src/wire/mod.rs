@@ -1,5 +1,6 @@
 //! Link protocol version 1 on the wire: varints, frames, control payloads. The prose is in `docs/protocol/`.
 
+pub mod batch;
 pub mod fields;
 pub mod frame;
 pub mod list;

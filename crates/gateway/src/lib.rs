@@ -20,6 +20,7 @@
 //! ```
 
 mod admin;
+mod batch;
 pub mod builtin;
 pub mod config;
 pub mod front;

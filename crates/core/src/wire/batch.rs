@@ -17,9 +17,6 @@ pub const BATCH_PATH: &str = "/.ropeway/batch";
 /// Media type of a batch and of its answers.
 pub const BATCH_TYPE: &str = "application/vnd.ropeway.batch";
 
-/// Authority of what gateways answer themselves on a link.
-pub const INTERNAL_AUTHORITY: &str = "ropeway.internal";
-
 /// One request of a batch.
 #[derive(Clone, Debug)]
 pub struct Part {

@@ -13,6 +13,7 @@ use super::incoming::ClientBody;
 use super::streams::{FrontBody, Streams};
 use super::upload::Upload;
 use super::{Connection, Front, upgrade};
+use crate::batch;
 use crate::proxy::{Peer, ProxyBody, ProxyError};
 
 /// Path of the health probe on every authority: 200 while serving, 503 while draining.
@@ -56,7 +57,9 @@ impl Service {
         let (body, upload) = Upload::share(body, &self.front.limits);
         let request = Request::from_parts(parts, body);
         // Plain HTTP serves nothing but what allows it by name (DESIGN section 4).
-        let lists = self.front.lists.as_ref().filter(|lists| !self.connection.plain && lists.serves(&request));
+        let lists = self.front.lists.as_ref().filter(|lists| {
+            !self.connection.plain && !batch::is_batch(&request) && lists.serves(&request)
+        });
         let mut response = if request.uri().path() == HEALTH_PATH {
             self.health(request.method())
         } else if let Some(lists) = lists {
@@ -90,7 +93,7 @@ impl Service {
         let is_http10 = request.version() == Version::HTTP_10;
         let is_head = request.method() == Method::HEAD;
         let proxy = &self.front.proxy;
-        let response = proxy.forward(request, self.peer()).await?;
+        let response = batch::forward(proxy, request, self.peer()).await?;
         // Without a length the end of an HTTP/1.0 answer is the end of the connection, which looks the same
         // where it was cut (RFC 9112 section 8).
         let has_length = response.headers().contains_key(header::CONTENT_LENGTH)

@@ -15,6 +15,7 @@ use ropeway_net::link::{BodyCut, BodyWriter, NewRequest};
 
 use super::{Entry, measured::Measured};
 use crate::{
+    batch,
     gateway::Shared,
     lists::is_internal,
     proxy::{Peer, ProxyError},
@@ -50,11 +51,11 @@ async fn forward<B: Bus>(shared: &Shared<B>, entry: &Entry, peer: SocketAddr, re
     *forwarded.method_mut() = head.method;
     *forwarded.uri_mut() = head.uri;
     *forwarded.headers_mut() = head.headers;
-    let answer = if is_internal(&forwarded) {
+    let answer = if is_internal(&forwarded) && !batch::is_batch(&forwarded) {
         shared.lists.answer(forwarded, peer).await
     } else {
         let peer = Peer { user: Some(entry.identity().user.clone()), via_link: true, ..Peer::new(peer) };
-        shared.proxy.forward(forwarded, peer).await.unwrap_or_else(ProxyError::into_response)
+        batch::forward(&shared.proxy, forwarded, peer).await.unwrap_or_else(ProxyError::into_response)
     };
     let (parts, body) = Response::into_parts(answer);
     // Whatever the service says, these have no content (RFC 9110 section 6.4.1).

@@ -1,5 +1,6 @@
 //! The HTTP side of the gateway against real upstreams and clients, on loopback.
 
+mod batch;
 mod door;
 mod front;
 mod h3;

@@ -4,17 +4,22 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use ropeway_core::{
     CarrierKind,
     session::{Client, Closed, Machine},
-    wire::message::ResetCode,
+    wire::{
+        batch::{AnswerReader, BATCH_PATH, BATCH_TYPE, PartWriter},
+        list::INTERNAL_AUTHORITY,
+        message::ResetCode,
+    },
 };
-use tokio::net::TcpListener;
+use ropeway_gateway::proxy::USER_HEADER;
+use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 use crate::{
     support::{Device, World, until},
-    upstream::{Gated, answering, upstream},
+    upstream::{Gated, answering, read_head, upstream},
 };
 
 /// Sends a request that the gateway answers itself; returns status and the error's name.
@@ -67,7 +72,7 @@ async fn an_answer_cut_in_the_middle_is_never_complete() {
 #[tokio::test]
 async fn an_upstream_that_falls_silent_in_a_body_is_cut_off() {
     let silent = upstream(|mut stream| async move {
-        crate::upstream::read_head(&mut stream).await;
+        read_head(&mut stream).await;
         let head = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this";
         let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, head).await;
         std::future::pending::<()>().await;
@@ -185,4 +190,31 @@ async fn an_answer_that_nobody_reads_holds_no_more_than_its_credit() {
     assert!(held() <= 256 * 1024, "{} bytes arrived unasked", held());
     device.session.abandon(unread, ResetCode::Cancelled, "no longer wanted");
     device.work().await;
+}
+
+#[tokio::test]
+async fn a_batch_is_run_part_by_part_with_the_user_of_the_link() {
+    let upstream = upstream(|mut stream| async move {
+        let head = read_head(&mut stream).await.unwrap();
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{head}", head.len());
+        let _ = stream.write_all(answer.as_bytes()).await;
+    })
+    .await;
+    let world = World::before(upstream).await;
+    let (device, _link) = world.connected(1, CarrierKind::Tls).await;
+    let mut writer = PartWriter::new();
+    for uri in ["https://up.test/", "https://api.test/echo"] {
+        writer.write(&Method::POST, &Uri::from_static(uri), &HeaderMap::new(), b"part").unwrap();
+    }
+    let headers = HeaderMap::from_iter([(http::header::CONTENT_TYPE, HeaderValue::from_static(BATCH_TYPE))]);
+    let url = format!("https://{INTERNAL_AUTHORITY}{BATCH_PATH}");
+    let (status, _, body) = device.send_with(Method::POST, &url, headers, &writer.finish()).await;
+    assert_eq!(status, StatusCode::OK);
+    let mut reader = AnswerReader::new(2);
+    reader.handle_data(&body);
+    let mut answers: Vec<_> = std::iter::from_fn(|| reader.poll_answer().unwrap()).collect();
+    answers.sort_by_key(|answer| answer.index);
+    let seen = String::from_utf8_lossy(&answers[0].body).to_lowercase();
+    assert!(seen.contains(&format!("{USER_HEADER}: ")), "{seen}");
+    assert_eq!(answers[1].body, "part");
 }

@@ -278,7 +278,17 @@ impl Device {
     }
 
     pub(crate) async fn send(&self, method: Method, uri: &str, body: &[u8]) -> (StatusCode, HeaderMap, Bytes) {
-        let channel = self.open(method, uri, body.is_empty());
+        self.send_with(method, uri, HeaderMap::new(), body).await
+    }
+
+    pub(crate) async fn send_with(
+        &self,
+        method: Method,
+        uri: &str,
+        headers: HeaderMap,
+        body: &[u8],
+    ) -> (StatusCode, HeaderMap, Bytes) {
+        let channel = self.open_with(method, uri, headers, body.is_empty());
         let upload = async {
             if !body.is_empty() {
                 let mut writer = self.session.writer(channel);

@@ -16,7 +16,9 @@ use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, BodyStream, StreamBody, combinators::UnsyncBoxBody};
 use tokio::time::{Sleep, sleep_until};
 
-use crate::{BoxError, Error, Phase, exchange::LinkBody, shared::lock, short::ShortBody};
+use crate::{
+    BoxError, Error, Phase, decode::Decoded, density::Kept, exchange::LinkBody, shared::lock, short::ShortBody,
+};
 
 /// The body of a request or of an answer: bytes, or a stream of them with trailers.
 ///
@@ -29,6 +31,8 @@ pub struct Body {
 
 enum Kind {
     Bytes(Bytes),
+    Decoded(Box<Decoded>),
+    Kept(Box<Kept>),
     Link(Box<LinkBody>),
     Short(Box<ShortBody>),
     Stream(UnsyncBoxBody<Bytes, BoxError>),
@@ -93,6 +97,14 @@ impl Body {
         }
     }
 
+    pub(crate) fn decoded(body: Decoded) -> Self {
+        Self::of(Kind::Decoded(Box::new(body)))
+    }
+
+    pub(crate) fn kept(body: Kept) -> Self {
+        Self::of(Kind::Kept(Box::new(body)))
+    }
+
     pub(crate) fn link(body: LinkBody) -> Self {
         Self::of(Kind::Link(Box::new(body)))
     }
@@ -113,7 +125,9 @@ impl Body {
                 });
                 Self::of(Kind::Stream(UnsyncBoxBody::new(noted)))
             }
-            kind @ (Kind::Bytes(_) | Kind::Link(_) | Kind::Short(_)) => Self::of(kind),
+            kind @ (Kind::Bytes(_) | Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_)) => {
+                Self::of(kind)
+            }
         }
     }
 
@@ -127,7 +141,15 @@ impl Body {
     pub(crate) fn again(&self) -> Option<Self> {
         match &self.kind {
             Kind::Bytes(bytes) => Some(Self::of(Kind::Bytes(bytes.clone()))),
-            Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => None,
+            Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => None,
+        }
+    }
+
+    /// Returns the bytes, if all of them are at hand.
+    pub(crate) const fn bytes(&self) -> Option<&Bytes> {
+        match &self.kind {
+            Kind::Bytes(bytes) => Some(bytes),
+            Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => None,
         }
     }
 
@@ -141,6 +163,8 @@ impl Body {
                 let bytes = std::mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
+            Kind::Decoded(body) => body.poll_frame(cx),
+            Kind::Kept(body) => body.poll_frame(cx),
             Kind::Link(body) => body.poll_frame(cx),
             Kind::Short(body) => body.poll_frame(cx),
             Kind::Stream(body) => Poll::Ready(
@@ -173,6 +197,8 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Bytes(bytes) => bytes.is_empty(),
+            Kind::Decoded(body) => body.is_over(),
+            Kind::Kept(body) => body.is_end_stream(),
             Kind::Link(body) => body.is_end_stream(),
             Kind::Short(body) => body.is_end_stream(),
             Kind::Stream(body) => body.is_end_stream(),
@@ -182,6 +208,8 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Decoded(_) => SizeHint::default(),
+            Kind::Kept(body) => body.size_hint(),
             Kind::Link(body) => body.size_hint(),
             Kind::Short(body) => body.size_hint(),
             Kind::Stream(body) => body.size_hint(),
@@ -243,7 +271,9 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
-            Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => f.write_str("Body(stream)"),
+            Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => {
+                f.write_str("Body(stream)")
+            }
         }
     }
 }

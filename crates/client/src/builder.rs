@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use thiserror::Error;
 
 use crate::{
-    BoxError, Client, Event,
+    BoxError, Client, Event, density,
     identity::{DeviceKey, Tickets},
     short,
 };
@@ -40,6 +40,7 @@ pub struct Builder {
     establish: EstablishConfig,
     reconnect: ReconnectConfig,
     watcher: Watcher,
+    pub(crate) density: density::Config,
 }
 
 /// Why a client cannot be made.
@@ -291,6 +292,7 @@ impl Builder {
             watcher: self.watcher,
             establish: self.establish,
             reconnect: self.reconnect,
+            density: self.density,
         })
     }
 }
@@ -315,6 +317,7 @@ pub(crate) struct Config {
     pub(crate) watcher: Watcher,
     pub(crate) establish: EstablishConfig,
     pub(crate) reconnect: ReconnectConfig,
+    pub(crate) density: density::Config,
 }
 
 /// Where a gateway can be reached, and how.

@@ -21,6 +21,14 @@ pub enum Error {
     /// The body of the request, which the app produces, failed.
     #[error("body of the request failed: {0}")]
     Body(#[source] BoxError),
+    /// The body of the answer is not what its coding says.
+    #[error("body of the answer is not {coding}: {reason}")]
+    BodyCorrupt {
+        /// The coding, as `content-encoding` named it.
+        coding: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// The body of the answer ended before it was complete. A part is never passed off as the whole.
     #[error("body of the answer was cut: {reason}")]
     BodyCut {
@@ -28,6 +36,15 @@ pub enum Error {
         side: Side,
         /// What happened.
         reason: String,
+    },
+    /// The body of the answer unpacks to far more than was sent, as nothing but a bomb does, or to more than the app allows
+    /// ([`DecodeConfig`](crate::DecodeConfig)). What came before was as it should be, but is not the whole.
+    #[error("body of the answer was stopped: {packed_bytes} bytes had unpacked to {unpacked_bytes}")]
+    BodyInflated {
+        /// Bytes that were sent until then.
+        packed_bytes: u64,
+        /// Bytes they were unpacked to.
+        unpacked_bytes: u64,
     },
     /// The body of the answer is larger than the app wants to hold.
     #[error("body of the answer is larger than {bytes_max} bytes")]
@@ -102,6 +119,14 @@ pub enum Error {
         /// What was tried.
         timeline: Box<Timeline>,
     },
+    /// The request was not sent: as many wait already for a place on routes that have room for so many at once.
+    #[error("{waiting_max} requests wait for their turn already, this one for {route}")]
+    RouteBusy {
+        /// The route this one wanted.
+        route: String,
+        /// The bound.
+        waiting_max: usize,
+    },
     /// The device cannot open links at all.
     #[error("links cannot be opened: {reason}")]
     Setup {
@@ -123,6 +148,19 @@ pub enum Error {
         after: Duration,
         /// What was tried.
         timeline: Box<Timeline>,
+    },
+    /// The request was not sent: the app has sent the same over and over, as a loop does. If it means to,
+    /// [`RequestBuilder::allow_frequent`](crate::RequestBuilder::allow_frequent) lets this one pass, and
+    /// [`Builder::frequency_guard`](crate::Builder::frequency_guard) all.
+    #[error(
+        "the same request was sent more than {times_max} times within {} ms; if that is meant, allow_frequent lets it pass",
+        within.as_millis()
+    )]
+    TooFrequent {
+        /// How often it may be sent.
+        times_max: u32,
+        /// Within which time.
+        within: Duration,
     },
     /// A session subscribes to as many topics as it may.
     #[error("no more than {max} topics can be subscribed to")]
@@ -170,12 +208,14 @@ impl Error {
             | Self::Invalid(_)
             | Self::Json(_)
             | Self::PlainHttp { .. }
+            | Self::RouteBusy { .. }
             | Self::Setup { .. }
             | Self::Ticket { .. }
+            | Self::TooFrequent { .. }
             | Self::TooManyTopics { .. }
             | Self::TooManyWaiting { .. } => Side::Local,
             Self::BodyCut { side, .. } => *side,
-            Self::Direct { .. } => Side::Service,
+            Self::BodyCorrupt { .. } | Self::BodyInflated { .. } | Self::Direct { .. } => Side::Service,
             Self::NoWay { .. } | Self::NotExecuted { .. } | Self::OutcomeUnknown { .. } | Self::Untrusted { .. } => {
                 Side::Network
             }
@@ -193,15 +233,20 @@ impl Error {
     pub const fn retry(&self) -> Retry {
         match self {
             Self::Body(_)
+            | Self::BodyInflated { .. }
             | Self::BodyTooLarge { .. }
             | Self::Closed
             | Self::Invalid(_)
             | Self::Json(_)
             | Self::PlainHttp { .. }
+            | Self::TooFrequent { .. }
             | Self::TooManyTopics { .. } => Retry::Never,
-            Self::BodyCut { .. } | Self::Direct { .. } | Self::OutcomeUnknown { .. } => Retry::IdempotentOnly,
+            Self::BodyCorrupt { .. } | Self::BodyCut { .. } | Self::Direct { .. } | Self::OutcomeUnknown { .. } => {
+                Retry::IdempotentOnly
+            }
             Self::NoWay { .. }
             | Self::NotExecuted { .. }
+            | Self::RouteBusy { .. }
             | Self::Setup { .. }
             | Self::Ticket { .. }
             | Self::TooManyWaiting { .. }
@@ -227,15 +272,19 @@ impl Error {
             | Self::Timeout { timeline, .. }
             | Self::Untrusted { timeline, .. } => Some(timeline),
             Self::Body(_)
+            | Self::BodyCorrupt { .. }
             | Self::BodyCut { .. }
+            | Self::BodyInflated { .. }
             | Self::BodyTooLarge { .. }
             | Self::Closed
             | Self::Invalid(_)
             | Self::Json(_)
             | Self::PlainHttp { .. }
             | Self::Refused { .. }
+            | Self::RouteBusy { .. }
             | Self::Setup { .. }
             | Self::Ticket { .. }
+            | Self::TooFrequent { .. }
             | Self::TooManyTopics { .. }
             | Self::TooManyWaiting { .. } => None,
         }

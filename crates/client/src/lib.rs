@@ -28,6 +28,8 @@
 mod body;
 mod builder;
 mod client;
+mod decode;
+mod density;
 mod engine;
 mod error;
 mod event;
@@ -44,6 +46,7 @@ mod timeline;
 pub use body::Body;
 pub use builder::{BuildError, Builder};
 pub use client::Client;
+pub use decode::DecodeConfig;
 pub use error::{BoxError, Error, Phase};
 pub use event::{Event, LinkState};
 pub use push::{PushEvent, PushMessage, PushStream};
@@ -52,7 +55,7 @@ pub use response::Response;
 pub use ropeway_core::{
     CarrierKind, Retry, Side,
     connect::{EstablishConfig, RaceConfig, ReconnectConfig},
-    request::Way,
+    request::{BatchConfig, CoalesceConfig, GuardConfig, Priority, Way},
     wire::message::{RefuseCode, ResetCode},
 };
 pub use timeline::{Action, Step, Timeline};

@@ -9,7 +9,8 @@ use serde::Serialize;
 use crate::{
     Body, Error, Response,
     client::Handle,
-    exchange::{self, IDEMPOTENCY_KEY, Options},
+    density::{self, Wishes},
+    exchange::{IDEMPOTENCY_KEY, Options},
 };
 
 /// A request that can still be changed. Nothing happens before [`send`](Self::send).
@@ -18,6 +19,7 @@ pub struct RequestBuilder {
     handle: Handle,
     request: Result<Request<Body>, Error>,
     options: Options,
+    pub(crate) wishes: Wishes,
 }
 
 impl RequestBuilder {
@@ -28,7 +30,7 @@ impl RequestBuilder {
             *request.uri_mut() = url;
             request
         });
-        Self { handle, request, options: Options::default() }
+        Self { handle, request, options: Options::default(), wishes: Wishes::default() }
     }
 
     /// Adds a header.
@@ -113,7 +115,7 @@ impl RequestBuilder {
     ///
     /// An [`Error`] that says whose fault it is and whether to try again.
     pub async fn send(self) -> Result<Response, Error> {
-        let (response, timeline) = exchange::run(self.handle, self.request?, self.options).await?;
+        let (response, timeline) = density::run(self.handle, self.request?, self.options, self.wishes).await?;
         Ok(Response::new(response, timeline))
     }
 }

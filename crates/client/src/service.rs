@@ -11,7 +11,8 @@ use tower_service::Service;
 
 use crate::{
     Body, BoxError, Client, Error,
-    exchange::{self, Options},
+    density::{self, Wishes},
+    exchange::Options,
 };
 
 /// Sends requests like [`Client::request`] does, with the client's own options. A body that is at hand as a whole can be sent again
@@ -32,7 +33,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let request = request.map(|body| Body::wrap_known(Box::pin(body)));
-        let sent = exchange::run(self.handle().clone(), request, Options::default());
+        let sent = density::run(self.handle().clone(), request, Options::default(), Wishes::default());
         Box::pin(async move {
             let (mut response, timeline) = sent.await?;
             response.extensions_mut().insert(timeline);

@@ -23,6 +23,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::{
     Action, Error, LinkState, Step,
     builder::Config,
+    density::Density,
     short::{self, Short},
 };
 
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) wished: Notify,
     pub(crate) in_flight: AtomicUsize,
     pub(crate) short: Short,
+    pub(crate) density: Density,
     pub(crate) log: Arc<AttemptLog>,
     wishes: Mutex<Wishes>,
     roster: Mutex<Roster>,
@@ -135,6 +137,7 @@ impl Shared {
                 log: Arc::clone(&log),
                 clock,
             }),
+            density: Density::new(&config.density),
             config,
             clock,
             view: watch::Sender::new(view),

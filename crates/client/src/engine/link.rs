@@ -106,8 +106,12 @@ impl Link {
                     self.shared.feed(ropeway_core::session::Feed::gap);
                     continue;
                 }
-                // Nobody keeps them yet.
-                ClientEvent::List(_) | ClientEvent::Policy(_) => continue,
+                // Nobody keeps it yet.
+                ClientEvent::List(_) => continue,
+                ClientEvent::Policy(document) => {
+                    self.shared.density.handle_policy(&document, &self.shared.config.density);
+                    continue;
+                }
                 ClientEvent::Push { message, redelivered } => {
                     let id = message.id.clone();
                     match self.shared.feed(|feed| feed.offer(message, redelivered)) {

@@ -209,15 +209,19 @@ fn with_timeline(mut error: Error, known: Timeline) -> Error {
         | Error::Timeout { timeline, .. }
         | Error::Untrusted { timeline, .. } => **timeline = known,
         Error::Body(_)
+        | Error::BodyCorrupt { .. }
         | Error::BodyCut { .. }
+        | Error::BodyInflated { .. }
         | Error::BodyTooLarge { .. }
         | Error::Closed
         | Error::Invalid(_)
         | Error::Json(_)
         | Error::PlainHttp { .. }
         | Error::Refused { .. }
+        | Error::RouteBusy { .. }
         | Error::Setup { .. }
         | Error::Ticket { .. }
+        | Error::TooFrequent { .. }
         | Error::TooManyTopics { .. }
         | Error::TooManyWaiting { .. } => {}
     }

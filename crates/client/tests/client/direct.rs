@@ -22,7 +22,7 @@ use ropeway::{Action, Body, BoxError, CarrierKind, Client, Error, Phase, Retry, 
 use ropeway_net::tls::{Alpn, ServerTls, ServerTlsOptions, server_config};
 use tokio::{net::TcpListener, task::AbortHandle};
 
-use crate::support::{Authority, Tarpit, TestGateway, builder, soon};
+use crate::support::{Authority, Tarpit, TestGateway, builder, service, soon};
 
 /// An HTTPS server for `localhost` that tells the version and echoes, or breaks off at `/break`.
 struct Host {
@@ -80,6 +80,10 @@ async fn answer(request: Request<Incoming>, counter: Arc<AtomicUsize>) -> Result
     if request.uri().path() == "/break" {
         return Err("broken".into());
     }
+    if request.uri().path() == "/packed" {
+        let body = service::gzip(&service::big(50_000));
+        return Ok(Response::builder().header("content-encoding", "gzip").body(Full::new(body))?);
+    }
     let version = if request.version() == Version::HTTP_2 { "2" } else { "1.1" };
     let body = request.into_body().collect().await?.to_bytes();
     Ok(Response::builder().header("x-version", version).body(Full::new(body))?)
@@ -103,6 +107,14 @@ async fn hosts_are_called_over_the_http_version_they_speak() {
         assert_eq!((step.way, step.address), (Way::Direct, Some(host.address)));
         assert_eq!(answer.text().await.unwrap(), "hello");
     }
+}
+
+#[tokio::test]
+async fn a_packed_answer_is_unpacked() {
+    let authority = Authority::new();
+    let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+    let answer = soon(direct(&authority).get(host.url("https", "/packed")).send()).await.unwrap();
+    assert_eq!(answer.bytes().await.unwrap(), service::big(50_000));
 }
 
 #[tokio::test]

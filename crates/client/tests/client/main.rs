@@ -1,5 +1,6 @@
 //! The client against a gateway that can be told what to do, over real connections on loopback.
 
+mod density;
 mod direct;
 mod drain;
 mod link;

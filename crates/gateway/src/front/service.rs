@@ -57,9 +57,11 @@ impl Service {
         let (body, upload) = Upload::share(body, &self.front.limits);
         let request = Request::from_parts(parts, body);
         // Plain HTTP serves nothing but what allows it by name (DESIGN section 4).
-        let lists = self.front.lists.as_ref().filter(|lists| {
-            !self.connection.plain && !batch::is_batch(&request) && lists.serves(&request)
-        });
+        let lists = self
+            .front
+            .lists
+            .as_ref()
+            .filter(|lists| !self.connection.plain && !batch::is_batch(&request) && lists.serves(&request));
         let mut response = if request.uri().path() == HEALTH_PATH {
             self.health(request.method())
         } else if let Some(lists) = lists {

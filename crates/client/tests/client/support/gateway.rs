@@ -16,6 +16,7 @@ use ed25519_dalek::SigningKey;
 use http::{HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
 use ropeway_core::{
     CarrierKind, Time,
+    policy::Policy,
     session::{Accept, Cookie, LinkError, Machine as _, PushMessage, Refusal, Server, ServerConfig, SessionId},
     wire::{
         Frame, FrameRef, Kind,
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     refusal: Mutex<Option<Refusal>>,
     hellos: Mutex<Vec<Hello>>,
     executed: Mutex<Vec<String>>,
+    active: Arc<Mutex<(usize, usize)>>,
     released: watch::Sender<bool>,
     next: AtomicU64,
     /// Cookies are refused.
@@ -82,6 +84,7 @@ impl TestGateway {
             refusal: Mutex::default(),
             hellos: Mutex::default(),
             executed: Mutex::default(),
+            active: Arc::default(),
             released: watch::Sender::new(false),
             next: AtomicU64::new(1),
             disowning: Mutex::default(),
@@ -147,6 +150,13 @@ impl TestGateway {
         }
     }
 
+    /// Sends a policy to every client.
+    pub(crate) fn send_policy(&self, policy: &Policy) {
+        for session in lock(&self.shared.sessions).values() {
+            session.with(|server, _| server.send_policy(&policy.encode()));
+        }
+    }
+
     /// Lets `/hold` answer.
     pub(crate) fn release(&self) {
         self.shared.released.send_replace(true);
@@ -173,6 +183,11 @@ impl TestGateway {
     /// Returns what the service executed.
     pub(crate) fn executed(&self) -> Vec<String> {
         lock(&self.shared.executed).clone()
+    }
+
+    /// Returns how many requests the service had at once at most.
+    pub(crate) fn peak(&self) -> usize {
+        lock(&self.shared.active).1
     }
 
     /// Returns the HELLOs that were taken.
@@ -226,6 +241,14 @@ impl Shared {
         lock(&self.executed).push(what);
     }
 
+    /// Counts a request until the guard is dropped.
+    pub(super) fn active(&self) -> Active {
+        let mut active = lock(&self.active);
+        active.0 += 1;
+        active.1 = active.1.max(active.0);
+        Active(Arc::clone(&self.active))
+    }
+
     pub(super) fn released(&self) -> watch::Receiver<bool> {
         self.released.subscribe()
     }
@@ -233,6 +256,15 @@ impl Shared {
     fn spawn_link(self: &Arc<Self>, carrier: Box<dyn Carrier>) {
         let link = tokio::spawn(serve_link(Arc::clone(self), carrier)).abort_handle();
         lock(&self.links).push(link);
+    }
+}
+
+/// One request the service has: those that run, and the most there were.
+pub(super) struct Active(Arc<Mutex<(usize, usize)>>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        lock(&self.0).0 -= 1;
     }
 }
 

@@ -47,10 +47,11 @@ impl Authority {
     }
 }
 
-/// A builder that knows the gateways by one carrier.
+/// A builder that knows the gateways by one carrier. Tests send the same request side by side and often, and mean it.
 pub(crate) fn builder(authority: &Authority, gateways: &[&TestGateway], carrier: CarrierKind) -> Builder {
     let base =
         Client::builder().gateway("gw.test").trust(authority.pem()).ticket("ticket").app("dev").device_key(DEVICE_SEED);
+    let base = base.coalesce(false).frequency_guard(None);
     gateways.iter().fold(base, |builder, gateway| builder.access_point_on(gateway.address(), [carrier]))
 }
 

@@ -8,6 +8,7 @@ pub mod carrier;
 pub mod connect;
 pub mod fault;
 pub mod heartbeat;
+pub mod pipe;
 pub mod policy;
 pub mod quality;
 mod random;

@@ -7,7 +7,9 @@ mod clock;
 pub mod dial;
 pub mod h3;
 pub mod link;
+pub mod pipe;
 pub mod scratch;
+pub mod signed;
 pub mod tls;
 
 pub use clock::{Clock, unix_ms};

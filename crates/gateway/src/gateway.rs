@@ -14,10 +14,10 @@ use std::{
 use arc_swap::ArcSwap;
 use ropeway_cluster::{Bus, GatewayId, Interests};
 use ropeway_core::{
-    Time,
+    CarrierKind, Time,
     request::idempotency::IdempotencyConfig,
     session::{MuxConfig, OutboxConfig, ReplayWindow, ServerConfig},
-    wire::list::ListKey,
+    wire::list::{ListKey, PipeKey, PlainKey},
 };
 use ropeway_net::{Clock, tls::CertSource};
 use tokio::{sync::watch, time::timeout};
@@ -30,11 +30,13 @@ use crate::{
     front::{Connection, Front, FrontLimits},
     link::{self, CLOCK_SKEW_MAX, Registry},
     listen::{self, Listeners, TlsFiles},
-    lists::{Lists, Times},
+    lists::{Keys, Lists, Times},
     metrics::{Counter, Metrics},
+    pipe::{self, Pipe, PublicKey},
     proxy::{KeyedConfig, Proxy},
     push::{self, Reports},
     route::{RouteError, RouteId, RouteSpec, Router},
+    signing::{self, Signer},
     tickets::TicketVerifier,
 };
 
@@ -48,14 +50,44 @@ pub struct Gateway<B: Bus> {
 }
 
 /// Where a gateway listens.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Addresses {
     /// The admin API.
     pub admin: SocketAddr,
     /// TLS and WebSocket links, and the HTTP front door.
     pub tcp: SocketAddr,
+    /// Further addresses for the same.
+    pub tcp_more: Vec<SocketAddr>,
     /// QUIC links and HTTP/3.
     pub udp: SocketAddr,
+    /// Further addresses for the same.
+    pub udp_more: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    /// Returns every address with the carriers that are spoken there.
+    #[must_use]
+    pub fn access_points(&self) -> Vec<(SocketAddr, Vec<CarrierKind>)> {
+        let mut points: Vec<_> =
+            self.all_tcp().map(|address| (address, vec![CarrierKind::Tls, CarrierKind::Ws])).collect();
+        for address in self.all_udp() {
+            match points.iter_mut().find(|(known, _)| *known == address) {
+                Some((_, carriers)) => carriers.insert(0, CarrierKind::Quic),
+                None => points.push((address, vec![CarrierKind::Quic])),
+            }
+        }
+        points
+    }
+
+    /// Returns every TCP address but the admin API's.
+    pub fn all_tcp(&self) -> impl Iterator<Item = SocketAddr> {
+        std::iter::once(&self.tcp).chain(&self.tcp_more).copied()
+    }
+
+    /// Returns every UDP address.
+    pub fn all_udp(&self) -> impl Iterator<Item = SocketAddr> {
+        std::iter::once(&self.udp).chain(&self.udp_more).copied()
+    }
 }
 
 /// What every task of the gateway shares.
@@ -67,6 +99,8 @@ pub(crate) struct Shared<B: Bus> {
     pub(crate) interests: Interests,
     pub(crate) lists: Arc<Lists>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) pipe: Option<Arc<Pipe>>,
+    pub(crate) signer: Option<Arc<Signer>>,
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) registry: Registry,
     pub(crate) replay: Mutex<ReplayWindow>,
@@ -82,6 +116,28 @@ pub(crate) struct Shared<B: Bus> {
     down: CancellationToken,
     draining: CancellationToken,
     exchanges: TaskTracker,
+}
+
+/// What the access list says of the keys of the sealed pipe and of signed answers.
+fn keys(pipe: Option<&Pipe>, signer: Option<&Signer>) -> Keys {
+    let pipe = pipe.map(Pipe::keys).unwrap_or_default().into_iter();
+    let plain = signer.map(Signer::public).into_iter();
+    Keys {
+        pipe: pipe.map(|key| PipeKey { key_id: key.id, config: key.config, expires_ms: key.expires_ms }).collect(),
+        // It is not turned: a list says so for as long as the list itself is good.
+        plain: plain.map(|key| PlainKey { key_id: key.id, public_key: key.public, expires_ms: u64::MAX }).collect(),
+    }
+}
+
+/// What is made before the tasks share it.
+pub(crate) struct Parts {
+    pub(crate) addresses: Addresses,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) pipe: Option<Arc<Pipe>>,
+    pub(crate) signer: Option<Arc<Signer>>,
+    pub(crate) interests: Interests,
+    pub(crate) reports: Reports,
 }
 
 /// Counters of the hot path.
@@ -106,16 +162,26 @@ impl<B: Bus> Gateway<B> {
         let tls = TlsFiles::load(&config)?;
         let token = admin::read_token(&config)?;
         let listeners = Listeners::bind(&config, &tls).await?;
-        let addresses = listeners.addresses();
+        let addresses = listeners.addresses().clone();
+        let clock = Clock::new();
+        let metrics = Arc::new(Metrics::new());
+        let pipe = Pipe::open(&config, &metrics, clock)?;
+        let signer = Some(Signer::open(&config, &metrics)?);
         let name = GatewayId::new(format!("gateway-{:016x}", u64::from_be_bytes(crate::random_bytes())))
             .map_err(|error| StartError::Bus(error.to_string()))?;
         let subscription = bus.subscribe(name).await.map_err(|error| StartError::Bus(error.to_string()))?;
         let (reports, reported) = push::reports();
-        let shared = Shared::new(config, addresses, bus, subscription.interests(), reports)?;
+        let interests = subscription.interests();
+        let parts = Parts { addresses: addresses.clone(), clock, metrics, pipe, signer, interests, reports };
+        let shared = Shared::new(config, bus, parts)?;
         shared.tasks.spawn(push::deliver(Arc::clone(&shared), subscription));
         shared.tasks.spawn(push::report(shared.bus.clone(), reported, shared.down.clone()));
         shared.tasks.spawn(listen::sweep(Arc::clone(&shared)));
         shared.tasks.spawn(renew_lists(Arc::clone(&shared)));
+        if let Some(pipe) = shared.pipe.clone() {
+            let (down, told) = (shared.down.clone(), Arc::clone(&shared));
+            shared.tasks.spawn(pipe::turn_keys(pipe, down, move || told.tell_keys()));
+        }
         listeners.serve(&shared, &tls, token);
         info!(tcp = %addresses.tcp, udp = %addresses.udp, admin = %addresses.admin, "gateway is up");
         Ok(Self { shared, addresses, certificates: tls.certificates() })
@@ -123,8 +189,20 @@ impl<B: Bus> Gateway<B> {
 
     /// Returns where the gateway listens.
     #[must_use]
-    pub const fn addresses(&self) -> Addresses {
-        self.addresses
+    pub const fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Returns the public keys of the sealed pipe that are accepted, the one to use first; none where it is turned off.
+    #[must_use]
+    pub fn pipe_keys(&self) -> Vec<PublicKey> {
+        self.shared.pipe.as_ref().map(|pipe| pipe.keys()).unwrap_or_default()
+    }
+
+    /// Returns the public keys by which signed answers are verified.
+    #[must_use]
+    pub fn signing_keys(&self) -> Vec<signing::PublicKey> {
+        self.shared.signer.iter().map(|signer| signer.public()).collect()
     }
 
     /// Returns the gateway's metrics.
@@ -226,18 +304,13 @@ impl<B: Bus> Gateway<B> {
 
 impl<B: Bus> Shared<B> {
     /// Makes what the tasks of a gateway share; nothing runs yet.
-    pub(crate) fn new(
-        config: Arc<Config>,
-        addresses: Addresses,
-        bus: B,
-        interests: Interests,
-        reports: Reports,
-    ) -> Result<Arc<Self>, StartError> {
-        let clock = Clock::new();
-        let metrics = Arc::new(Metrics::new());
+    pub(crate) fn new(config: Arc<Config>, bus: B, parts: Parts) -> Result<Arc<Self>, StartError> {
+        let Parts { addresses, clock, metrics, pipe, signer, interests, reports } = parts;
+        let udp_port = addresses.udp.port();
         let router = router(&config)?;
         let server_config = server_config(&config, &router);
-        let lists = Arc::new(Lists::new(Arc::clone(&config), addresses, &metrics)?);
+        let lists =
+            Arc::new(Lists::new(Arc::clone(&config), addresses, keys(pipe.as_deref(), signer.as_deref()), &metrics)?);
         let proxy = Arc::new(Proxy::remembering(keyed_config(&config), router, Arc::clone(&metrics)));
         let draining = CancellationToken::new();
         let verifier = TicketVerifier::new(&config.tickets)?;
@@ -249,18 +322,25 @@ impl<B: Bus> Shared<B> {
                 }
             };
             let front = Front::new(Arc::clone(&proxy), &metrics, FrontLimits::default(), draining.clone());
-            let front = if config.gateway.alt_svc { front.with_h3_at(addresses.udp.port()) } else { front };
+            let front = if config.gateway.alt_svc { front.with_h3_at(udp_port) } else { front };
             Self {
                 bus,
                 clock,
                 counters: Counters::new(&metrics),
-                front: Arc::new(front.with_links(Box::new(on_link)).with_lists(Arc::clone(&lists))),
+                front: Arc::new(
+                    front
+                        .with_links(Box::new(on_link))
+                        .with_lists(Arc::clone(&lists))
+                        .with_secrets(pipe.clone(), signer.clone()),
+                ),
                 interests,
                 lists,
                 proxy,
                 registry: Registry::new(config.gateway.links_max, config.gateway.session_ttl, metrics.sessions()),
                 replay: Mutex::new(ReplayWindow::new(CLOCK_SKEW_MAX, NONCES_MAX, clock.now())),
                 metrics,
+                pipe,
+                signer,
                 tasks: TaskTracker::new(),
                 config: ArcSwap::new(config),
                 connections: TaskTracker::new(),
@@ -311,6 +391,12 @@ impl<B: Bus> Shared<B> {
         for entry in self.registry.all() {
             entry.session().with(|server, _| self.lists.tell(server));
         }
+    }
+
+    /// Issues a list with the keys that are there now.
+    fn tell_keys(&self) {
+        self.lists.set_keys(keys(self.pipe.as_deref(), self.signer.as_deref()));
+        self.issue_list(self.config());
     }
 
     /// Sends the policy over every link, where what answers take is another than before.

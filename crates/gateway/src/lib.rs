@@ -25,13 +25,17 @@ pub mod builtin;
 pub mod config;
 pub mod front;
 mod gateway;
+mod held;
 mod link;
 mod listen;
 pub mod lists;
 pub mod metrics;
+pub mod pipe;
 pub mod proxy;
 mod push;
 pub mod route;
+mod secret;
+pub mod signing;
 pub mod tickets;
 pub mod upstream;
 

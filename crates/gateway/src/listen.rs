@@ -1,4 +1,4 @@
-//! The gateway's sockets: one TCP port for links and HTTP, one UDP port for links and HTTP/3, one for the admin API.
+//! The gateway's sockets: TCP ports for links and HTTP, UDP ports for links and HTTP/3, one for the admin API.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -44,8 +44,9 @@ pub(crate) struct TlsFiles {
 
 /// Sockets that are bound and not served yet.
 pub(crate) struct Listeners {
-    tcp: TcpListener,
-    udp: Endpoint,
+    /// The first one is the one that has a name of its own in the configuration.
+    tcp: Vec<TcpListener>,
+    udp: Vec<Endpoint>,
     admin: TcpListener,
     addresses: Addresses,
 }
@@ -99,23 +100,40 @@ impl Listeners {
                 Err(error) => return Err(failed(udp_listen, "udp")(error)),
             }
         };
-        let addresses = Addresses {
+        let mut addresses = Addresses {
             admin: admin.local_addr().map_err(failed(config.admin.listen, "admin"))?,
             tcp: tcp.local_addr().map_err(failed(tcp_listen, "tcp"))?,
+            tcp_more: Vec::new(),
             udp: udp.local_addr().map_err(failed(udp_listen, "udp"))?,
+            udp_more: Vec::new(),
         };
+        let (mut tcp, mut udp) = (vec![tcp], vec![udp]);
+        for address in config.gateway.tcp_listen_more.iter().copied() {
+            let listener = TcpListener::bind(address).await.map_err(failed(address, "tcp"))?;
+            addresses.tcp_more.push(listener.local_addr().map_err(failed(address, "tcp"))?);
+            tcp.push(listener);
+        }
+        for address in config.gateway.udp_listen_more.iter().copied() {
+            let endpoint = quic_endpoint(address, tls).map_err(failed(address, "udp"))?;
+            addresses.udp_more.push(endpoint.local_addr().map_err(failed(address, "udp"))?);
+            udp.push(endpoint);
+        }
         Ok(Self { tcp, udp, admin, addresses })
     }
 
-    pub(crate) const fn addresses(&self) -> Addresses {
-        self.addresses
+    pub(crate) const fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 
     /// Serves the sockets until the gateway drains; the admin API goes on until the gateway is down.
     pub(crate) fn serve<B: Bus>(self, shared: &Arc<Shared<B>>, tls: &TlsFiles, token: String) {
         let tls = server_config(tls.options(vec![Alpn::Link, Alpn::H2, Alpn::Http11]));
-        shared.tasks.spawn(accept_tcp(Arc::clone(shared), self.tcp, tls));
-        shared.tasks.spawn(accept_quic(Arc::clone(shared), self.udp));
+        for listener in self.tcp {
+            shared.tasks.spawn(accept_tcp(Arc::clone(shared), listener, Arc::clone(&tls)));
+        }
+        for endpoint in self.udp {
+            shared.tasks.spawn(accept_quic(Arc::clone(shared), endpoint));
+        }
         shared.tasks.spawn(admin::serve(Arc::clone(shared), self.admin, token));
     }
 }

@@ -33,6 +33,21 @@ pub(crate) struct ClientFile {
     /// The keys whose signatures under an access list are believed.
     #[serde(default)]
     pub(crate) list_keys: Vec<PinnedKey>,
+    /// Keys of the sealed pipe, the one to use first.
+    #[serde(default)]
+    pub(crate) pipe_keys: Vec<PipeKeyEntry>,
+    /// Keys by which signed answers over plain HTTP are verified.
+    #[serde(default)]
+    pub(crate) signing_keys: Vec<PinnedKey>,
+}
+
+/// A public key of the sealed pipe.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct PipeKeyEntry {
+    /// The key configuration (RFC 9458 section 3.1) in Base64.
+    pub(crate) config: String,
+    /// Until when it is accepted, Unix time in ms.
+    pub(crate) expires_ms: u64,
 }
 
 /// A public key and its name.
@@ -111,6 +126,8 @@ mod tests {
             admin_token: "/etc/ropeway/admin.token".into(),
             hosts: vec!["api.test".to_owned()],
             list_keys: vec![PinnedKey { id: "list-1".to_owned(), public_key: "AAAA".to_owned() }],
+            pipe_keys: vec![PipeKeyEntry { config: "AAE=".to_owned(), expires_ms: 1 }],
+            signing_keys: vec![PinnedKey { id: "k".to_owned(), public_key: "AAE=".to_owned() }],
         }
     }
 

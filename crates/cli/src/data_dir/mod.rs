@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use ropeway_core::wire::list::ListKey;
 use ropeway_gateway::tickets::{DeviceRule, TicketIssuer};
 
-pub(crate) use self::client_file::{AccessPoint, ClientFile, PinnedKey};
+pub(crate) use self::client_file::{AccessPoint, ClientFile, PinnedKey, PipeKeyEntry};
 pub(crate) use self::error::DataDirError;
 pub(crate) use self::files::{Access, make_folder, write};
 pub(crate) use self::keys::{DeviceKey, unix_seconds};

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use ropeway_core::CarrierKind;
 use ropeway_gateway::config::{Config, RouteConfig};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ pub(super) struct Announcement<'a> {
     /// What is running.
     pub(super) config: &'a Config,
     /// Where it listens.
-    pub(super) addresses: Addresses,
+    pub(super) addresses: &'a Addresses,
     /// Its data folder.
     pub(super) data: &'a DataDir,
     /// How this program was called.
@@ -25,16 +26,14 @@ pub(super) struct Announcement<'a> {
 impl Announcement<'_> {
     /// Says it for people.
     pub(super) fn text(&self) -> String {
-        let Addresses { tcp, udp, admin } = self.addresses;
+        let Addresses { tcp, admin, .. } = self.addresses;
+        let places = self
+            .addresses
+            .access_points()
+            .into_iter()
+            .map(|(address, carriers)| format!("{address} by {}", listed(&carriers)));
         let mut rows = vec![
-            (
-                "links".to_owned(),
-                if tcp == udp {
-                    format!("{tcp} by tls, ws and quic")
-                } else {
-                    format!("{tcp} by tls and ws, {udp} by quic")
-                },
-            ),
+            ("links".to_owned(), places.collect::<Vec<_>>().join(", ")),
             ("web".to_owned(), format!("https://{tcp}")),
             ("admin".to_owned(), format!("http://{admin}")),
             ("data".to_owned(), self.data.root().display().to_string()),
@@ -53,7 +52,8 @@ impl Announcement<'_> {
 
     /// Says it for programs.
     pub(super) fn object(&self) -> Value {
-        let Addresses { tcp, udp, admin } = self.addresses;
+        let Addresses { tcp, tcp_more, udp, udp_more, admin } = self.addresses;
+        let all = |addresses: &[SocketAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
         let routes = self.config.routes.iter().map(|route| {
             json!({
                 "host": route.host,
@@ -65,7 +65,9 @@ impl Announcement<'_> {
             "event": "up",
             "gateway": self.config.gateway.name,
             "tcp": tcp.to_string(),
+            "tcp_more": all(tcp_more),
             "udp": udp.to_string(),
+            "udp_more": all(udp_more),
             "admin": admin.to_string(),
             "data_dir": self.data.root().display().to_string(),
             "ca": self.ca(),
@@ -123,6 +125,16 @@ fn place(route: &RouteConfig) -> String {
     if route.path_prefix == "/" { route.host.clone() } else { format!("{}{}", route.host, route.path_prefix) }
 }
 
+/// Lists carriers in words.
+fn listed(carriers: &[CarrierKind]) -> String {
+    let names: Vec<_> = carriers.iter().map(ToString::to_string).collect();
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
 fn quoted_path(path: &Path) -> String {
     quoted(&path.display().to_string())
 }
@@ -143,7 +155,13 @@ mod tests {
 
     fn addresses() -> Addresses {
         let address = |text: &str| text.parse().expect("an address");
-        Addresses { tcp: address("0.0.0.0:7443"), udp: address("0.0.0.0:7444"), admin: address("127.0.0.1:7480") }
+        Addresses {
+            tcp: address("0.0.0.0:7443"),
+            tcp_more: vec![address("0.0.0.0:80"), address("0.0.0.0:7444")],
+            udp: address("0.0.0.0:7444"),
+            udp_more: vec![address("0.0.0.0:7445")],
+            admin: address("127.0.0.1:7480"),
+        }
     }
 
     fn config(host: &str, path_prefix: &str) -> Config {
@@ -154,7 +172,7 @@ mod tests {
 
     fn commands(config: &Config, folder: Option<&str>) -> Vec<String> {
         let data = DataDir::new(folder.map(Path::new));
-        Announcement { config, addresses: addresses(), data: &data, program: "ropeway" }.commands()
+        Announcement { config, addresses: &addresses(), data: &data, program: "ropeway" }.commands()
     }
 
     #[test]
@@ -189,13 +207,15 @@ mod tests {
     fn people_and_programs_are_told_the_same() {
         let config = config("api.test", "/v1");
         let data = DataDir::new(None);
-        let announcement = Announcement { config: &config, addresses: addresses(), data: &data, program: "ropeway" };
+        let announcement = Announcement { config: &config, addresses: &addresses(), data: &data, program: "ropeway" };
         let text = announcement.text();
-        for part in ["0.0.0.0:7443 by tls and ws, 0.0.0.0:7444 by quic", "api.test/v1  -> http://127.0.0.1:8000"] {
+        let links = "0.0.0.0:7443 by tls and ws, 0.0.0.0:80 by tls and ws, 0.0.0.0:7444 by quic, tls and ws, 0.0.0.0:7445 by quic";
+        for part in [links, "api.test/v1  -> http://127.0.0.1:8000"] {
             assert!(text.contains(part), "{text}");
         }
         let object = announcement.object();
         assert_eq!((&object["udp"], &object["ca"]), (&json!("0.0.0.0:7444"), &json!("ropeway-data/ca.pem")));
+        assert_eq!(object["tcp_more"], json!(["0.0.0.0:80", "0.0.0.0:7444"]));
         assert_eq!(object["routes"][0]["path_prefix"], "/v1");
     }
 }

@@ -10,10 +10,9 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ropeway_cluster::{LocalBus, LocalBusConfig};
-use ropeway_core::CarrierKind;
 use ropeway_gateway::config::{Config, LogFormat, Watcher};
 use ropeway_gateway::tickets::TicketIssuer;
-use ropeway_gateway::{Addresses, Gateway};
+use ropeway_gateway::{Gateway, pipe};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval_at};
@@ -21,7 +20,9 @@ use tokio::time::{Instant, interval_at};
 use self::announce::{Announcement, reachable};
 use self::overlay::Overlay;
 use crate::args::{Global, UpArgs};
-use crate::data_dir::{AccessPoint, ClientFile, DEVICE_KEY, DataDir, DataDirError, Lock, PinnedKey, TICKET};
+use crate::data_dir::{
+    AccessPoint, ClientFile, DEVICE_KEY, DataDir, DataDirError, Lock, PinnedKey, PipeKeyEntry, TICKET,
+};
 use crate::error::CommandError;
 use crate::limits;
 use crate::logs;
@@ -51,7 +52,7 @@ pub(crate) async fn run(args: &UpArgs, global: &Global, output: Output) -> Resul
 
     let bus = LocalBus::new(bus_config(&config));
     let gateway = Gateway::start(Arc::new(config.clone()), bus).await?;
-    house.leave_client(&config, gateway.addresses())?;
+    house.leave_client(&config, &gateway)?;
 
     let program = std::env::args().next().unwrap_or_else(|| "ropeway".to_owned());
     let announcement =
@@ -117,17 +118,14 @@ impl House {
     }
 
     /// Tells the other commands where the gateway is.
-    fn leave_client(&self, config: &Config, addresses: Addresses) -> Result<(), DataDirError> {
-        let (tcp, udp) = (reachable(addresses.tcp), reachable(addresses.udp));
+    fn leave_client(&self, config: &Config, gateway: &Gateway<LocalBus>) -> Result<(), DataDirError> {
         let list_key = self.data.list_key(&self.lock, &config.list_key_path())?;
-        let access_points = if tcp == udp {
-            vec![AccessPoint { address: tcp, carriers: CarrierKind::ALL.to_vec() }]
-        } else {
-            vec![
-                AccessPoint { address: udp, carriers: vec![CarrierKind::Quic] },
-                AccessPoint { address: tcp, carriers: vec![CarrierKind::Tls, CarrierKind::Ws] },
-            ]
-        };
+        let addresses = gateway.addresses();
+        let access_points = addresses
+            .access_points()
+            .into_iter()
+            .map(|(address, carriers)| AccessPoint { address: reachable(address), carriers })
+            .collect();
         let client = ClientFile {
             gateway: config.gateway.name.clone(),
             access_points,
@@ -138,7 +136,9 @@ impl House {
             admin: reachable(addresses.admin),
             admin_token: config.admin_token_path(),
             hosts: config.routes.iter().map(|route| route.host.clone()).collect(),
-            list_keys: vec![PinnedKey { id: list_key.id, public_key: STANDARD.encode(list_key.public_key) }],
+            list_keys: vec![pinned(list_key.id, list_key.public_key)],
+            pipe_keys: gateway.pipe_keys().iter().map(pipe_key).collect(),
+            signing_keys: gateway.signing_keys().into_iter().map(|key| pinned(key.id, key.public)).collect(),
         };
         self.data.leave_client(&self.lock, &client)
     }
@@ -182,7 +182,7 @@ impl House {
         {
             tracing::warn!(%error, "development ticket is not renewed");
         }
-        if let Err(error) = self.leave_client(config, gateway.addresses()) {
+        if let Err(error) = self.leave_client(config, gateway) {
             tracing::warn!(%error, "other commands do not learn of the new hosts");
         }
     }
@@ -192,6 +192,14 @@ impl House {
         let [key] = &config.tickets.keys[..] else { return None };
         self.data.issuer().ok().filter(|issuer| issuer.kid() == key.kid)
     }
+}
+
+fn pipe_key(key: &pipe::PublicKey) -> PipeKeyEntry {
+    PipeKeyEntry { config: STANDARD.encode(&key.config), expires_ms: key.expires_ms }
+}
+
+fn pinned(id: String, public_key: [u8; 32]) -> PinnedKey {
+    PinnedKey { id, public_key: STANDARD.encode(public_key) }
 }
 
 fn app(config: &Config) -> &str {

@@ -68,7 +68,8 @@ impl Overlay {
 
     /// Refuses what no file may say either.
     pub(super) fn check(&self, config: &Config) -> Result<(), CommandError> {
-        if config.admin.listen.port() != 0 && config.admin.listen == config.gateway.tcp_listen {
+        let (admin, gateway) = (config.admin.listen, &config.gateway);
+        if admin.port() != 0 && (admin == gateway.tcp_listen || gateway.tcp_listen_more.contains(&admin)) {
             let message = format!(
                 "the admin API and the gateway have the same address {}; choose another with --admin or --listen",
                 config.admin.listen

@@ -46,7 +46,7 @@ fn people_are_told_where_it_listens_and_what_to_try() {
         text.push_str(&up.next_line());
         text.push('\n');
     }
-    for part in ["by tls, ws and quic", "demo.test  -> builtin:demo", "ropeway request https://demo.test/"] {
+    for part in ["by quic, tls and ws", "demo.test  -> builtin:demo", "ropeway request https://demo.test/"] {
         assert!(text.contains(part), "no {part} in:\n{text}");
     }
 }

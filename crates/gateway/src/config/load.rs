@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -190,8 +191,14 @@ fn conflicts(config: &Config, root: &Node<'_>, text: &str) -> Vec<Problem> {
         "a message with its envelope of up to 4096 bytes does not fit in `gateway.frame_bytes_max`",
         "lower it or raise the other",
     );
+    let tcp_is_twice = twice(gateway.tcp_listen, &gateway.tcp_listen_more);
+    let udp_is_twice = twice(gateway.udp_listen, &gateway.udp_listen_more);
+    for (is_twice, path) in [(tcp_is_twice, "gateway.tcp_listen_more"), (udp_is_twice, "gateway.udp_listen_more")] {
+        check(!is_twice, path, "the gateway would listen on one address twice", "name each address once");
+    }
     check(
-        config.admin.listen.port() == 0 || config.admin.listen != gateway.tcp_listen,
+        config.admin.listen.port() == 0
+            || (config.admin.listen != gateway.tcp_listen && !gateway.tcp_listen_more.contains(&config.admin.listen)),
         "admin.listen",
         "the admin API and the gateway have the same address",
         "give the admin API a port of its own",
@@ -204,6 +211,12 @@ fn conflicts(config: &Config, root: &Node<'_>, text: &str) -> Vec<Problem> {
     );
     problems.extend(duplicates(config, root, text));
     problems
+}
+
+/// Says whether an address is named twice; one that leaves the port to the system may be.
+fn twice(first: SocketAddr, more: &[SocketAddr]) -> bool {
+    let all: Vec<_> = std::iter::once(&first).chain(more).filter(|address| address.port() != 0).collect();
+    (1..all.len()).any(|place| all[..place].contains(&all[place]))
 }
 
 /// Finds routes for the same requests and ticket keys of the same name.

@@ -31,8 +31,8 @@ pub use lists::{
 };
 pub use load::ConfigError;
 pub use model::{
-    AdminConfig, Config, GatewayConfig, IdempotencyConfig, LogConfig, LogFormat, PushConfig, RouteConfig, TicketKey,
-    TicketsConfig, TlsConfig,
+    AdminConfig, Config, GatewayConfig, IdempotencyConfig, LogConfig, LogFormat, PipeConfig, PlainHttpConfig,
+    PushConfig, RouteConfig, TicketKey, TicketsConfig, TlsConfig,
 };
 pub use reload::{ReloadStatus, Watcher};
 pub use sample::sample;

@@ -40,6 +40,10 @@ section! {
         pub operators("operator"): Vec<OperatorConfig> = Vec::new();
         /// What the gateway asks of clients.
         pub policy: PolicyConfig = PolicyConfig::default();
+        /// Sealed requests, which need no handshake and no name.
+        pub pipe: PipeConfig = PipeConfig::default();
+        /// Answers over plain HTTP that clients ask to be signed.
+        pub plain_http: PlainHttpConfig = PlainHttpConfig::default();
         /// Messages pushed to devices.
         pub push: PushConfig = PushConfig::default();
         /// What the process writes to its standard error.
@@ -54,8 +58,13 @@ section! {
         pub name: String [such("a lower-case host name", is_host)] = "localhost".to_owned();
         /// TCP address for TLS links, WebSocket links and the HTTP front door.
         pub tcp_listen: SocketAddr = loopback(7443);
+        /// Further TCP addresses for the same, such as ["0.0.0.0:80", "0.0.0.0:8443"]: some networks let nothing through but
+        /// port 443, or port 80. Every port tells TLS from plain HTTP by the first byte.
+        pub tcp_listen_more: Vec<SocketAddr> = Vec::new();
         /// UDP address for QUIC links and HTTP/3.
         pub udp_listen: SocketAddr = loopback(7443);
+        /// Further UDP addresses for the same.
+        pub udp_listen_more: Vec<SocketAddr> = Vec::new();
         /// Answers over HTTP/1.1 and HTTP/2 tell clients that HTTP/3 is served on the port of `udp_listen` (Alt-Svc).
         pub alt_svc: bool = true;
         /// Folder for what the process makes and keeps itself: its keys, the admin token, the access list.
@@ -195,6 +204,33 @@ section! {
         /// Request headers that tell one client without a ticket from another: a key is known again only with the same values.
         pub credentials: Vec<String> [such("a list of names of HTTP headers", are_headers)] =
             vec!["authorization".to_owned(), "cookie".to_owned()];
+    }
+}
+
+section! {
+    /// Sealed requests, which need no handshake and no name: one POST to an address, encrypted as Oblivious HTTP.
+    pub struct PipeConfig {
+        /// Sealed requests are taken, also over plain HTTP. Nobody on the way can read or change them, but who learns the
+        /// gateway's key within two days can read those that were recorded: they have no forward secrecy.
+        pub enabled: bool = true;
+        /// Largest sealed request, in bytes. It is held whole.
+        pub request_bytes_max: usize [between(KIB, 64 * MIB)] = MIB;
+        /// Largest body of an answer through the pipe, in bytes. It is held whole.
+        pub answer_bytes_max: usize [between(KIB, 64 * MIB)] = 8 * MIB;
+        /// Sealed requests served at once; further ones are refused with 503.
+        pub in_flight_max: usize [between(1, 65_536)] = 128;
+    }
+}
+
+section! {
+    /// Answers over plain HTTP that clients ask to be signed, on routes with `plain_http`.
+    pub struct PlainHttpConfig {
+        /// Largest body of a request whose answer is signed, in bytes. It is held whole.
+        pub request_bytes_max: usize [between(KIB, 64 * MIB)] = MIB;
+        /// Largest body of an answer that is signed, in bytes. It is held whole.
+        pub answer_bytes_max: usize [between(KIB, 64 * MIB)] = 8 * MIB;
+        /// Such requests served at once; further ones are refused with 503.
+        pub in_flight_max: usize [between(1, 65_536)] = 128;
     }
 }
 

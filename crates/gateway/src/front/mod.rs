@@ -3,6 +3,7 @@
 mod guard;
 mod h3;
 mod incoming;
+mod reserved;
 mod service;
 mod streams;
 mod upgrade;
@@ -27,7 +28,9 @@ use self::service::Service;
 use self::streams::{Streams, Verdict};
 use crate::lists::Lists;
 use crate::metrics::{Counter, Gauge, Metrics};
+use crate::pipe::Pipe;
 use crate::proxy::Proxy;
+use crate::signing::Signer;
 
 pub use self::h3::serve_h3;
 pub use self::service::HEALTH_PATH;
@@ -111,6 +114,8 @@ pub struct Front {
     on_link: Option<OnLink>,
     alt_svc: Option<HeaderValue>,
     lists: Option<Arc<Lists>>,
+    pipe: Option<Arc<Pipe>>,
+    signer: Option<Arc<Signer>>,
     tunnels: TaskTracker,
     counters: Counters,
 }
@@ -127,6 +132,8 @@ impl Front {
             on_link: None,
             alt_svc: None,
             lists: None,
+            pipe: None,
+            signer: None,
             tunnels,
             counters: Counters::new(metrics),
         }
@@ -151,6 +158,13 @@ impl Front {
     #[must_use]
     pub(crate) fn with_lists(mut self, lists: Arc<Lists>) -> Self {
         self.lists = Some(lists);
+        self
+    }
+
+    /// Takes sealed requests through `pipe`, and signs answers with `signer`; their paths are like any others without.
+    #[must_use]
+    pub(crate) fn with_secrets(mut self, pipe: Option<Arc<Pipe>>, signer: Option<Arc<Signer>>) -> Self {
+        (self.pipe, self.signer) = (pipe, signer);
         self
     }
 

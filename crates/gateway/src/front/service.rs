@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use super::incoming::ClientBody;
 use super::streams::{FrontBody, Streams};
 use super::upload::Upload;
-use super::{Connection, Front, upgrade};
+use super::{Connection, Front, reserved, upgrade};
 use crate::batch;
 use crate::proxy::{Peer, ProxyBody, ProxyError};
 
@@ -66,6 +66,9 @@ impl Service {
             self.health(request.method())
         } else if let Some(lists) = lists {
             lists.answer(request, self.connection.address).await
+        } else if reserved::is_taken(&self.front, &self.connection, &request) {
+            // Boxed, so that other requests do not carry its size.
+            Box::pin(reserved::answer(&self.front, &self.connection, request)).await
         } else {
             self.forward(request).await.unwrap_or_else(|error| {
                 let response = refusal(error, is_h1);

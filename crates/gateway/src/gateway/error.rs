@@ -49,6 +49,22 @@ pub enum StartError {
     /// The key that signs the access list cannot be used.
     #[error(transparent)]
     ListKey(#[from] ListKeyError),
+    /// The keys of the sealed pipe cannot be read, made or written.
+    #[error("keys of the sealed pipe in {}: {reason}", path.display())]
+    PipeKeys {
+        /// Their file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The key that signs answers cannot be read, made or written.
+    #[error("signing key {}: {reason}", path.display())]
+    SigningKey {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// A route cannot be served.
     #[error(transparent)]
     Route(#[from] RouteError),

@@ -9,6 +9,7 @@ use ropeway_core::{
     wire::message::{Hello, Proof, SignedHello},
 };
 use ropeway_net::{
+    Clock,
     carrier::{Arrived, Sink},
     scratch::Scratch,
     unix_ms,
@@ -17,7 +18,8 @@ use ropeway_net::{
 use super::*;
 use crate::{
     config::{Config, KeySource, TicketKey},
-    gateway::Addresses,
+    gateway::{Addresses, Parts},
+    metrics::Metrics,
     push,
     tickets::{DeviceRule, TicketIssuer},
 };
@@ -87,9 +89,11 @@ impl Bench {
         let subscription = bus.subscribe(GatewayId::new("gw").expect("a name")).await.expect("the first");
         let (reports, _) = push::reports();
         let address = SocketAddr::from(([127, 0, 0, 1], 443));
-        let addresses = Addresses { admin: address, tcp: address, udp: address };
-        let interests = subscription.interests();
-        let shared = Shared::new(Arc::new(config), addresses, bus, interests, reports).expect("no routes");
+        let (tcp_more, udp_more) = (Vec::new(), Vec::new());
+        let addresses = Addresses { admin: address, tcp: address, tcp_more, udp: address, udp_more };
+        let (clock, metrics, interests) = (Clock::new(), Arc::new(Metrics::new()), subscription.interests());
+        let parts = Parts { addresses, clock, metrics, pipe: None, signer: None, interests, reports };
+        let shared = Shared::new(Arc::new(config), bus, parts).expect("no routes");
         Self { shared, issuer, _subscription: subscription }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Keys {
 }
 
 /// Makes the list of a configuration, issued at `epoch_ms`; `times` are those of its routes, in their order.
-pub(super) fn list(config: &Config, addresses: Addresses, keys: &Keys, times: &Times, epoch_ms: u64) -> AccessList {
+pub(super) fn list(config: &Config, addresses: &Addresses, keys: &Keys, times: &Times, epoch_ms: u64) -> AccessList {
     let expires_ms = epoch_ms.saturating_add(millis(config.list.ttl));
     let units = units(config, addresses);
     let hosts = hosts(config, &units);
@@ -50,7 +50,7 @@ pub(super) fn list(config: &Config, addresses: Addresses, keys: &Keys, times: &T
     }
 }
 
-fn units(config: &Config, addresses: Addresses) -> Vec<Unit> {
+fn units(config: &Config, addresses: &Addresses) -> Vec<Unit> {
     if config.units.is_empty() {
         return vec![own_unit(config, addresses)];
     }
@@ -63,18 +63,17 @@ fn units(config: &Config, addresses: Addresses) -> Vec<Unit> {
 }
 
 /// The unit of a gateway that was told of none: where it listens, unless it listens on every address, for it does not know its own.
-fn own_unit(config: &Config, addresses: Addresses) -> Unit {
-    let mut points = vec![AccessPoint::new(addresses.tcp, [CarrierKind::Tls, CarrierKind::Ws])];
-    if addresses.udp == addresses.tcp {
-        points[0].carriers = CarrierKind::ALL.to_vec();
-    } else {
-        points.insert(0, AccessPoint::new(addresses.udp, [CarrierKind::Quic]));
-    }
+fn own_unit(config: &Config, addresses: &Addresses) -> Unit {
+    let points = addresses.access_points().into_iter();
+    let mut points: Vec<_> = points.map(|(address, carriers)| AccessPoint::new(address, carriers)).collect();
     points.retain(|point| !point.address.ip().is_unspecified());
     for point in &mut points {
         point.gateway.clone_from(&config.gateway.name);
         // One QUIC endpoint has both protocols.
         point.serves_h3 = point.carriers.contains(&CarrierKind::Quic);
+        let is_tcp = point.carriers.contains(&CarrierKind::Tls);
+        point.serves_pipe = is_tcp && config.pipe.enabled;
+        point.serves_plain = is_tcp && config.routes.iter().any(|route| route.plain_http);
     }
     let dispatch = points.iter().filter(|point| is_web(point)).map(|point| point.address).collect();
     Unit { name: "main".into(), access_points: points, dispatch }

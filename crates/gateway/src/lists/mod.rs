@@ -65,7 +65,12 @@ struct Counters {
 impl Lists {
     /// Issues the first list of a gateway that listens here. The key is that of the configuration's file, or one made for this
     /// process where there is no such file.
-    pub(crate) fn new(config: Arc<Config>, addresses: Addresses, metrics: &Metrics) -> Result<Self, ListKeyError> {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        addresses: Addresses,
+        keys: Keys,
+        metrics: &Metrics,
+    ) -> Result<Self, ListKeyError> {
         let signer = match ListSigner::read(&config.list_key_path())? {
             Some(signer) => signer,
             None => {
@@ -74,8 +79,7 @@ impl Lists {
                 signer
             }
         };
-        let keys = Keys::default();
-        let issued = Issued::new(config, addresses, &keys, &Times::new(), &signer, unix_ms());
+        let issued = Issued::new(config, &addresses, &keys, &Times::new(), &signer, unix_ms());
         Ok(Self {
             signer,
             addresses,
@@ -89,7 +93,7 @@ impl Lists {
     pub(crate) fn issue(&self, config: Arc<Config>, times: &Times) {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let epoch_ms = self.next_epoch();
-        self.issued.store(Arc::new(Issued::new(config, self.addresses, &keys, times, &self.signer, epoch_ms)));
+        self.issued.store(Arc::new(Issued::new(config, &self.addresses, &keys, times, &self.signer, epoch_ms)));
     }
 
     /// Makes a newer policy where what the routes' answers take is another than clients were told; says whether it did.
@@ -106,7 +110,6 @@ impl Lists {
     }
 
     /// Makes keys of other parts known, with the list that is issued next.
-    #[expect(dead_code, reason = "the sealed pipe and plain HTTP make their keys known here")]
     pub(crate) fn set_keys(&self, keys: Keys) {
         *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
     }
@@ -156,7 +159,7 @@ impl Lists {
 impl Issued {
     fn new(
         config: Arc<Config>,
-        addresses: Addresses,
+        addresses: &Addresses,
         keys: &Keys,
         times: &Times,
         signer: &ListSigner,

@@ -36,6 +36,8 @@ pub struct Metrics {
     sessions: Family<Gauge>,
     frames: Family<Counter>,
     pushes: Family<Counter>,
+    pipe_requests: Family<Counter>,
+    signed_answers: Family<Counter>,
     http_connections: Family<Counter>,
     http_connections_open: Family<Gauge>,
     tunnels: Family<Gauge>,
@@ -115,6 +117,16 @@ impl Metrics {
                 "Pushes by outcome: accepted or duplicate at the API, then dropped, written and acked once for each session; unreported where a status was lost.",
                 &["outcome"],
             ),
+            pipe_requests: Family::new(
+                "ropeway_pipe_requests_total",
+                "Sealed requests by outcome: answered through the pipe, or why not.",
+                &["outcome"],
+            ),
+            signed_answers: Family::new(
+                "ropeway_signed_answers_total",
+                "Requests over plain HTTP for a signed answer by outcome: answered, or why not.",
+                &["outcome"],
+            ),
             http_connections: Family::new(
                 "ropeway_http_connections_total",
                 "Front door connections by protocol.",
@@ -145,6 +157,7 @@ impl Metrics {
         RouteMetrics {
             front: by_class("front"),
             link: by_class("link"),
+            pipe: by_class("pipe"),
             duration: self.request_duration.with(&[label]),
             in_flight: self.requests_in_flight.with(&[label]),
             retries: self.upstream_retries.with(&[label]),
@@ -192,6 +205,16 @@ impl Metrics {
     /// Returns the counter of pushes with one outcome.
     pub fn pushes(&self, outcome: &'static str) -> Counter {
         self.pushes.with(&[outcome])
+    }
+
+    /// Returns the counter of sealed requests with one outcome.
+    pub fn pipe_requests(&self, outcome: &'static str) -> Counter {
+        self.pipe_requests.with(&[outcome])
+    }
+
+    /// Returns the counter of requests for a signed answer with one outcome.
+    pub fn signed_answers(&self, outcome: &'static str) -> Counter {
+        self.signed_answers.with(&[outcome])
     }
 
     /// Returns the counter of front door connections of one protocol.
@@ -246,6 +269,8 @@ impl Metrics {
             &self.sessions,
             &self.frames,
             &self.pushes,
+            &self.pipe_requests,
+            &self.signed_answers,
             &self.http_connections,
             &self.http_connections_open,
             &self.tunnels,
@@ -266,6 +291,7 @@ impl Default for Metrics {
 pub struct RouteMetrics {
     front: [Counter; STATUS_CLASSES.len()],
     link: [Counter; STATUS_CLASSES.len()],
+    pipe: [Counter; STATUS_CLASSES.len()],
     /// Time from the request's head to the end of the answer's body.
     pub duration: Histogram,
     /// Requests being served now.
@@ -292,11 +318,26 @@ pub struct KeyedMetrics {
 }
 
 impl RouteMetrics {
-    /// Returns the counter of answers with this status that came over a link or the front.
-    pub fn answered(&self, status: StatusCode, via_link: bool) -> &Counter {
+    /// Returns the counter of answers with this status to requests that came in this way.
+    pub fn answered(&self, status: StatusCode, via: Via) -> &Counter {
         let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASSES.len()) - 1;
-        if via_link { &self.link[class] } else { &self.front[class] }
+        match via {
+            Via::Front => &self.front[class],
+            Via::Link => &self.link[class],
+            Via::Pipe => &self.pipe[class],
+        }
     }
+}
+
+/// How a request came in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Via {
+    /// Through the front door.
+    Front,
+    /// Over a link.
+    Link,
+    /// Through the sealed pipe.
+    Pipe,
 }
 
 /// Status classes of RFC 9110 section 15.
@@ -310,9 +351,9 @@ mod tests {
     fn route_handles_count_by_status_class_and_way_in() {
         let metrics = Metrics::new();
         let route = metrics.route("api.test/");
-        route.answered(StatusCode::OK, true).inc();
-        route.answered(StatusCode::NO_CONTENT, true).inc();
-        route.answered(StatusCode::BAD_GATEWAY, false).inc();
+        route.answered(StatusCode::OK, Via::Link).inc();
+        route.answered(StatusCode::NO_CONTENT, Via::Link).inc();
+        route.answered(StatusCode::BAD_GATEWAY, Via::Front).inc();
         let text = metrics.render();
         let series = "ropeway_requests_total{route=\"api.test/\",status_class=";
         assert!(text.contains(&format!("{series}\"2xx\",via=\"link\"}} 2\n")), "{text}");
@@ -323,6 +364,6 @@ mod tests {
     fn a_status_outside_the_five_classes_does_not_panic() {
         let route = Metrics::new().route("r");
         let odd = StatusCode::from_u16(999).expect("http allows three digits");
-        route.answered(odd, false).inc();
+        route.answered(odd, Via::Pipe).inc();
     }
 }

@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use self::errors::ErrorCounters;
 use self::exit::{Exit, Table};
 use self::keyed::{Key, Keyed, Place};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Via};
 use crate::route::{RouteId, Router};
 
 /// A streaming body in either direction; an error means that it is incomplete.
@@ -43,6 +43,8 @@ pub struct Peer {
     pub user: Option<String>,
     /// Whether the request came over a link and not through the front door.
     pub via_link: bool,
+    /// Whether the request came sealed, through the pipe: encrypted, whatever the connection was.
+    pub via_pipe: bool,
     /// Whether the request came in early data and may be a replay (RFC 8470).
     pub early: bool,
     /// Whether the request came unencrypted.
@@ -52,7 +54,7 @@ pub struct Peer {
 impl Peer {
     /// Makes an unauthenticated client of the encrypted front door.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, user: None, via_link: false, early: false, plain: false }
+        Self { address, user: None, via_link: false, via_pipe: false, early: false, plain: false }
     }
 }
 
@@ -167,7 +169,12 @@ impl Proxy {
             Ok(response) => response.status(),
             Err(error) => error.status(),
         };
-        exit.metrics.answered(status, peer.via_link).inc();
+        let via = match (peer.via_link, peer.via_pipe) {
+            (true, _) => Via::Link,
+            (false, true) => Via::Pipe,
+            (false, false) => Via::Front,
+        };
+        exit.metrics.answered(status, via).inc();
         answer.map_err(|error| self.counted(error))
     }
 

@@ -1,0 +1,209 @@
+//! Signs answers over plain HTTP, for clients that ask for it, so that nobody on the way can change them unnoticed.
+//!
+//! Only routes with `plain_http` are served over plain HTTP at all. A client that wants to know that an answer is the
+//! gateway's own asks by `Accept-Signature` (RFC 9421 section 5). Its request and the answer are held whole: the request's
+//! content is compared with its digest before anything runs, and the answer always has a length.
+
+mod refusal;
+
+use std::{path::Path, sync::Arc};
+
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use ropeway_net::{
+    pipe::Content,
+    signed::{Asked, SigningKey},
+    unix_ms,
+};
+use tokio::{sync::Semaphore, time::timeout};
+
+use self::refusal::Refused;
+use crate::{
+    config::Config,
+    gateway::StartError,
+    held::{ANSWER_TIMEOUT, BODY_TIMEOUT, Collect, collect, full, whole},
+    metrics::Metrics,
+    proxy::{Peer, Proxy, ProxyBody},
+    secret,
+};
+
+/// A public key by which answers are verified, as clients need it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PublicKey {
+    /// Its id.
+    pub id: String,
+    /// The 32 bytes of an Ed25519 key.
+    pub public: [u8; 32],
+}
+
+/// Signs answers.
+#[derive(Debug)]
+pub(crate) struct Signer {
+    key: SigningKey,
+    slots: Semaphore,
+    request_bytes_max: usize,
+    answer_bytes_max: usize,
+    metrics: Arc<Metrics>,
+}
+
+impl Signer {
+    /// Makes a signer with the key of the data folder, which is made where there is none.
+    pub(crate) fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Arc<Self>, StartError> {
+        let path = config.gateway.data_dir.join(KEY_FILE);
+        let key = read_or_make(&path).map_err(|reason| StartError::SigningKey { path, reason })?;
+        Ok(Arc::new(Self {
+            key,
+            slots: Semaphore::new(config.plain_http.in_flight_max),
+            request_bytes_max: config.plain_http.request_bytes_max,
+            answer_bytes_max: config.plain_http.answer_bytes_max,
+            metrics: Arc::clone(metrics),
+        }))
+    }
+
+    /// Returns the public key.
+    pub(crate) fn public(&self) -> PublicKey {
+        PublicKey { id: self.key.id().to_owned(), public: self.key.public() }
+    }
+
+    /// Says whether a request may ask for a signature.
+    pub(crate) fn is_asked(&self, headers: &HeaderMap) -> bool {
+        headers.contains_key(ACCEPT_SIGNATURE)
+    }
+
+    /// Answers a request for the public key: a JWK set (RFC 7517 section 5, RFC 8037 section 2).
+    pub(crate) fn keys(&self, method: &Method, plain: bool) -> Response<ProxyBody> {
+        let refused = match (method, plain) {
+            (&Method::GET | &Method::HEAD, false) => {
+                let public = URL_SAFE_NO_PAD.encode(self.key.public());
+                let key = serde_json::json!({
+                    "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": self.key.id(), "x": public,
+                });
+                let set = serde_json::json!({ "keys": [key] }).to_string();
+                return whole("application/jwk-set+json", set.into());
+            }
+            (&Method::GET | &Method::HEAD, true) => Refused::KeysOverPlain,
+            _ => Refused::Method,
+        };
+        self.count(refused.name());
+        refused.into_response().map(full)
+    }
+
+    /// Answers a request over plain HTTP, and signs the answer if that is what it asks for.
+    pub(crate) async fn answer(&self, request: Request<ProxyBody>, proxy: &Proxy, peer: Peer) -> Response<ProxyBody> {
+        let is_http10 = request.version() == Version::HTTP_10;
+        let is_head = request.method() == Method::HEAD;
+        let (mut head, body) = request.into_parts();
+        let mut response = match Asked::of(&head) {
+            // It asks for a signature that is not ours to make.
+            None => {
+                let forwarded = proxy.forward(Request::from_parts(head, body), peer).await;
+                return forwarded.unwrap_or_else(crate::proxy::ProxyError::into_response);
+            }
+            Some(Err(_)) => {
+                self.count(Refused::Malformed.name());
+                Refused::Malformed.into_response().map(full)
+            }
+            Some(Ok(asked)) => {
+                asked.strip(&mut head.headers);
+                let served = self.serve(Request::from_parts(head, body), &asked, proxy, peer).await;
+                self.count(served.as_ref().err().map_or("answered", |refused| refused.name()));
+                let answer = served.unwrap_or_else(|refused| refused.into_response().map(Content::from));
+                self.signed(&asked, answer, is_head)
+            }
+        };
+        if is_http10 {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn serve(
+        &self,
+        request: Request<ProxyBody>,
+        asked: &Asked,
+        proxy: &Proxy,
+        peer: Peer,
+    ) -> Result<Response<Content>, Refused> {
+        let _slot = self.slots.try_acquire().map_err(|_| Refused::Busy)?;
+        let (head, mut body) = request.into_parts();
+        let collected = timeout(BODY_TIMEOUT, collect(&mut body, self.request_bytes_max)).await;
+        let content = collected.map_err(|_| Refused::Slow)?.map_err(|error| match error {
+            Collect::Failed(_) => Refused::Cut,
+            Collect::TooLarge => Refused::TooLarge,
+        })?;
+        asked.check(&content.data).map_err(|_| Refused::Digest)?;
+        let serving = async {
+            match proxy.forward(Request::from_parts(head, full(content.data)), peer).await {
+                Ok(response) => {
+                    let (head, mut body) = response.into_parts();
+                    let content = collect(&mut body, self.answer_bytes_max).await?;
+                    Ok(Response::from_parts(head, content))
+                }
+                Err(error) => Err(Collect::Failed(error)),
+            }
+        };
+        match timeout(ANSWER_TIMEOUT, serving).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(Collect::Failed(error))) => {
+                let (head, _) = error.into_response().into_parts();
+                Ok(Response::from_parts(head, Bytes::from_static(error.name().as_bytes()).into()))
+            }
+            Ok(Err(Collect::TooLarge)) => Err(Refused::AnswerTooLarge),
+            Err(_) => Err(Refused::AnswerSlow),
+        }
+    }
+
+    fn signed(&self, asked: &Asked, answer: Response<Content>, is_head: bool) -> Response<ProxyBody> {
+        let (mut head, content) = answer.into_parts();
+        let sent: &[u8] = if is_head { b"" } else { &content.data };
+        // Trailers are not covered, and a message with a length has none.
+        head.headers.remove(header::TRAILER);
+        self.key.sign(asked, &mut head, sent, unix_ms() / 1_000);
+        Response::from_parts(head, full(content.data))
+    }
+
+    fn count(&self, outcome: &'static str) {
+        self.metrics.signed_answers(outcome).inc();
+    }
+}
+
+fn read_or_make(path: &Path) -> Result<SigningKey, String> {
+    let text = secret::read(path).map_err(|error| error.to_string())?;
+    let seed = match text {
+        Some(text) => {
+            let seed = STANDARD.decode(text.trim()).ok().and_then(|seed| seed.try_into().ok());
+            seed.ok_or("there are no 32 bytes in Base64 in it; remove the file to have a new key made")?
+        }
+        None => {
+            let seed: [u8; 32] = crate::random_bytes();
+            secret::write(path, &format!("{}\n", STANDARD.encode(seed))).map_err(|error| error.to_string())?;
+            seed
+        }
+    };
+    Ok(SigningKey::from_seed(&seed))
+}
+
+const ACCEPT_SIGNATURE: HeaderName = HeaderName::from_static("accept-signature");
+
+/// The private key, in the data folder.
+const KEY_FILE: &str = "signing.key";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_stays_and_a_damaged_one_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(KEY_FILE);
+        let first = read_or_make(&path).expect("made");
+        assert_eq!(read_or_make(&path).expect("read").public(), first.public());
+        std::fs::write(&path, "c2hvcnQ=").expect("written");
+        let error = read_or_make(&path).expect_err("damaged");
+        assert!(error.contains("32 bytes"), "{error}");
+    }
+}

@@ -35,6 +35,8 @@ mod error;
 mod event;
 mod exchange;
 mod identity;
+pub mod pipe;
+pub mod plain;
 mod push;
 mod request;
 mod response;
@@ -42,6 +44,7 @@ mod service;
 mod shared;
 mod short;
 mod timeline;
+pub mod way;
 
 pub use body::Body;
 pub use builder::{BuildError, Builder};

@@ -1,0 +1,6 @@
+//! The ways of single exchanges, through a real gateway on loopback.
+
+mod middlebox;
+mod pipe;
+mod plain;
+mod support;

@@ -125,7 +125,7 @@ pub const LAYERS: &[Layer] = &[
     ("ropeway-bindings", "bindings", &["ropeway", "ropeway-log"]),
     ("ropeway-lab", "lab", &["ropeway", "ropeway-core", "ropeway-net"]),
     // Its targets are decoders, wherever these are; nothing imports it.
-    ("ropeway-fuzz-bodies", "fuzz/bodies", &["ropeway-core", "ropeway-gateway"]),
+    ("ropeway-fuzz-bodies", "fuzz/bodies", &["ropeway-core", "ropeway-gateway", "ropeway-net"]),
     ("ropeway-tidy", "tidy", &[]),
 ];
 

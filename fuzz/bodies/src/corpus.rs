@@ -107,6 +107,34 @@ pub(crate) fn ticket() -> Vec<Vec<u8>> {
     TICKETS.iter().map(|ticket| ticket.clone().into_bytes()).collect()
 }
 
+/// What goes through a sealed pipe, in the order of its protocol: the body's first byte says which.
+pub(crate) fn pipe() -> Vec<Vec<u8>> {
+    let [config, sealed] = pipe_vector();
+    let list = [&[0, 45][..], &config].concat();
+    let request = b"\0\x04POST\x05https\x08api.test\x02/a\x08\x03x-a\x011\x00\x00\x05pears";
+    let parts: [&[u8]; 5] = [&sealed, &config, &list, request, b"\x01\x40\xc8\x04\x01a\x01b\x04done"];
+    (0..).zip(parts).map(|(first, part)| [&[first][..], part].concat()).collect()
+}
+
+/// The key configuration and the sealed request that the document of the pipe has.
+pub(crate) fn pipe_vector() -> [Vec<u8>; 2] {
+    let document = include_str!("../../../docs/protocol/pipe.md");
+    let vector = document.split_once("## Vector").expect("there is one").1;
+    let block = |number: usize| vector.split("```").nth(number).expect("a block").lines().collect::<String>();
+    [unhex(&block(1)), unhex(&block(3))]
+}
+
+/// Heads as they come to and from a gateway that signs; an empty line parts request and answer.
+pub(crate) fn signed() -> Vec<Vec<u8>> {
+    let document = include_str!("../../../docs/protocol/plain-http.md");
+    let vector = document.split_once("## Vector").expect("there is one").1;
+    let head = |number: usize| {
+        let block = vector.split("```").nth(number).expect("a block");
+        block.lines().skip(2).take_while(|line| !line.is_empty()).fold(String::new(), |head, line| head + line + "\n")
+    };
+    vec![head(1).into_bytes(), (head(1) + "\n" + &head(3)).into_bytes(), b"accept-signature: sig1=()\n".to_vec()]
+}
+
 /// The bytes that PROOF signs in the vectors of the handshake.
 pub(crate) fn binding() -> [u8; 32] {
     unhex(string(&VECTORS["hello"]["proofs"][0]["binding"])).try_into().expect("a binding has 32 bytes")

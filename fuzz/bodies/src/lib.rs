@@ -14,7 +14,7 @@ mod explore;
 mod mutate;
 mod outcome;
 
-pub use bodies::{client, config, cookie, fields, frames, hello, server, ticket, varint};
+pub use bodies::{client, config, cookie, fields, frames, hello, pipe, server, signed, ticket, varint};
 pub use explore::{Budget, Explored, Failure, explore, run_once};
 pub use outcome::Outcome;
 
@@ -43,14 +43,16 @@ pub enum Shape {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     Target { name: "client", body: client, seeds: corpus::client, shape: Shape::Frames },
     Target { name: "config", body: config, seeds: corpus::config, shape: Shape::Text },
     Target { name: "cookie", body: cookie, seeds: corpus::cookie, shape: Shape::Bytes },
     Target { name: "fields", body: fields, seeds: corpus::fields, shape: Shape::Frames },
     Target { name: "frames", body: frames, seeds: corpus::frames, shape: Shape::Frames },
     Target { name: "hello", body: hello, seeds: corpus::hello, shape: Shape::Frames },
+    Target { name: "pipe", body: pipe, seeds: corpus::pipe, shape: Shape::Bytes },
     Target { name: "server", body: server, seeds: corpus::server, shape: Shape::Frames },
+    Target { name: "signed", body: signed, seeds: corpus::signed, shape: Shape::Text },
     Target { name: "ticket", body: ticket, seeds: corpus::ticket, shape: Shape::Text },
     Target { name: "varint", body: varint, seeds: corpus::varint, shape: Shape::Bytes },
 ];

@@ -3,4 +3,5 @@
 mod middlebox;
 mod pipe;
 mod plain;
+mod ports;
 mod support;

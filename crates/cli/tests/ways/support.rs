@@ -40,7 +40,7 @@ pub(crate) struct World {
     pub(crate) gateway: Gateway<LocalBus>,
     pub(crate) config: Config,
     pub(crate) service: Arc<Service>,
-    certificate: CertificateDer<'static>,
+    pub(crate) certificate: CertificateDer<'static>,
     _folder: TempDir,
 }
 
@@ -93,12 +93,17 @@ impl World {
 
     /// Says something over TLS, and reads until the gateway closes.
     pub(crate) async fn say_tls(&self, text: &str) -> Vec<u8> {
+        self.say_tls_at(self.address(), text).await
+    }
+
+    /// Says something over TLS at one of the gateway's addresses.
+    pub(crate) async fn say_tls_at(&self, address: SocketAddr, text: &str) -> Vec<u8> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let config = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
-        let tcp = TcpStream::connect(self.address()).await.unwrap();
+        let tcp = TcpStream::connect(address).await.unwrap();
         let name = ServerName::try_from("gw.test").unwrap();
         let mut tls = TlsConnector::from(config).connect(name, tcp).await.unwrap();
         tls.write_all(text.as_bytes()).await.unwrap();

@@ -64,7 +64,11 @@ pub fn parse_http_date(value: &HeaderValue) -> Option<u64> {
 }
 
 /// Writes a request, whose target must be absolute; what concerns one connection only stays behind.
-pub(super) fn encode_request(head: &http::request::Parts, content: &Content) -> Result<Vec<u8>, MessageError> {
+///
+/// # Errors
+///
+/// A [`MessageError`] if it cannot be written.
+pub fn encode_request(head: &http::request::Parts, content: &Content) -> Result<Vec<u8>, MessageError> {
     let uri = &head.uri;
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return Err(MessageError::Target) };
     let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -78,7 +82,11 @@ pub(super) fn encode_request(head: &http::request::Parts, content: &Content) -> 
 }
 
 /// Reads a request; its target is absolute, and its `date` is taken out and given beside it, in ms of Unix time.
-pub(super) fn decode_request(bytes: &[u8]) -> Result<(Request<Content>, Option<u64>), MessageError> {
+///
+/// # Errors
+///
+/// A [`MessageError`] if the bytes are none.
+pub fn decode_request(bytes: &[u8]) -> Result<(Request<Content>, Option<u64>), MessageError> {
     let message = read(bytes)?;
     let ControlData::Request { method, scheme, authority, path } = message.control() else {
         return Err(MessageError::Kind);
@@ -97,7 +105,11 @@ pub(super) fn decode_request(bytes: &[u8]) -> Result<(Request<Content>, Option<u
 }
 
 /// Writes an answer; what concerns one connection only stays behind.
-pub(super) fn encode_response(head: &http::response::Parts, content: &Content) -> Result<Vec<u8>, MessageError> {
+///
+/// # Errors
+///
+/// A [`MessageError`] if it cannot be written.
+pub fn encode_response(head: &http::response::Parts, content: &Content) -> Result<Vec<u8>, MessageError> {
     let status = bhttp::StatusCode::try_from(head.status.as_u16()).map_err(|_| MessageError::Target)?;
     if head.status.is_informational() {
         return Err(MessageError::Kind);
@@ -108,7 +120,11 @@ pub(super) fn encode_response(head: &http::response::Parts, content: &Content) -
 }
 
 /// Reads an answer; informational ones before it are passed over.
-pub(super) fn decode_response(bytes: &[u8]) -> Result<Response<Content>, MessageError> {
+///
+/// # Errors
+///
+/// A [`MessageError`] if the bytes are none.
+pub fn decode_response(bytes: &[u8]) -> Result<Response<Content>, MessageError> {
     let message = read(bytes)?;
     let status = message.control().status().ok_or(MessageError::Kind)?;
     let mut response = Response::new(content(&message)?);

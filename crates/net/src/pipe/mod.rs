@@ -16,7 +16,10 @@ mod tests;
 
 pub use config::{AnswerOpener, PipeConfig, PipeConfigError, SealError};
 pub use key::{AnswerSealer, Opened, PipeKey, encode_configs, key_id};
-pub use message::{Content, FIELDS_MAX, MessageError, http_date, parse_http_date};
+pub use message::{
+    Content, FIELDS_MAX, MessageError, decode_request, decode_response, encode_request, encode_response, http_date,
+    parse_http_date,
+};
 
 use thiserror::Error;
 

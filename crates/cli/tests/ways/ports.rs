@@ -1,5 +1,4 @@
 //! A gateway on several ports.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ropeway::{pipe::Pipe, way::Shape};
 use ropeway_core::{CarrierKind, connect::Candidate};

@@ -1,7 +1,7 @@
 //! Requests that the gateway's own secrets answer: the sealed pipe, signed answers, and the public keys of both.
 
 use http::{Request, Response};
-use ropeway_net::signed::SIGNING_KEYS_PATH;
+use ropeway_net::signed::{SIGNING_KEYS_PATH, is_asked};
 
 use super::{Connection, Front};
 use crate::pipe;
@@ -10,11 +10,8 @@ use crate::proxy::{Peer, ProxyBody};
 /// Says whether a request is one of those.
 pub(super) fn is_taken(front: &Front, connection: &Connection, request: &Request<ProxyBody>) -> bool {
     let path = request.uri().path();
-    (front.pipe.is_some() && pipe::is_reserved(path))
-        || front
-            .signer
-            .as_ref()
-            .is_some_and(|signer| path == SIGNING_KEYS_PATH || (connection.plain && signer.is_asked(request.headers())))
+    let is_signed = path == SIGNING_KEYS_PATH || (connection.plain && is_asked(request.headers()));
+    (front.pipe.is_some() && pipe::is_reserved(path)) || (front.signer.is_some() && is_signed)
 }
 
 /// Answers it.

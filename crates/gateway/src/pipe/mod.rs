@@ -23,10 +23,7 @@ use ropeway_net::{
     pipe::{ANSWER_TYPE, Content, KEYS_TYPE, OpenError, Opened, PIPE_KEYS_PATH, PIPE_PATH, REQUEST_TYPE, key_id},
     unix_ms,
 };
-use tokio::{
-    sync::Semaphore,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -38,7 +35,7 @@ use crate::{
     config::Config,
     front::Connection,
     gateway::StartError,
-    held::{ANSWER_TIMEOUT, BODY_TIMEOUT, Collect, collect, whole},
+    held::{ANSWER_TIMEOUT, BODY_TIMEOUT, Collect, Places, collect, whole},
     metrics::Metrics,
     proxy::{Peer, Proxy, ProxyBody},
 };
@@ -50,7 +47,7 @@ pub use self::keyring::PublicKey;
 pub(crate) struct Pipe {
     keyring: ArcSwap<Keyring>,
     admission: Mutex<Admission>,
-    slots: Semaphore,
+    places: Places,
     request_bytes_max: usize,
     answer_bytes_max: usize,
     clock: Clock,
@@ -78,7 +75,7 @@ impl Pipe {
         Ok(Some(Arc::new(Self {
             keyring: ArcSwap::from_pointee(keyring),
             admission: Mutex::new(admission),
-            slots: Semaphore::new(config.pipe.in_flight_max),
+            places: Places::new(config.pipe.in_flight_max),
             request_bytes_max: config.pipe.request_bytes_max,
             answer_bytes_max: config.pipe.answer_bytes_max,
             clock,
@@ -142,8 +139,8 @@ impl Pipe {
         if request.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind != REQUEST_TYPE) {
             return Err(Outer::Type);
         }
-        let _slot = self.slots.try_acquire().map_err(|_| Outer::Busy)?;
         let sealed = timeout(BODY_TIMEOUT, self.read(request.into_body())).await.map_err(|_| Outer::Slow)??;
+        let _place = self.places.serve().ok_or(Outer::Busy)?;
         let Opened { enc, request, date_ms, answer } = self.unseal(&sealed)?;
         drop(sealed);
         let response = match request {
@@ -166,8 +163,10 @@ impl Pipe {
         Ok(whole(ANSWER_TYPE, sealed))
     }
 
-    async fn read(&self, mut body: ProxyBody) -> Result<Bytes, Outer> {
-        collect(&mut body, self.request_bytes_max).await.map(|content| content.data).map_err(|error| match error {
+    async fn read(&self, body: ProxyBody) -> Result<Bytes, Outer> {
+        let collected = self.places.collect(body, self.request_bytes_max).await;
+        collected.map(|content| content.data).map_err(|error| match error {
+            Collect::Busy => Outer::Busy,
             Collect::Failed(_) => Outer::Cut,
             Collect::TooLarge => Outer::Size,
         })
@@ -191,14 +190,14 @@ impl Pipe {
         let peer = Peer { via_pipe: true, ..Peer::new(connection.address) };
         let serving = async {
             let response = proxy.forward(request.map(streamed), peer).await.map_err(Collect::Failed)?;
-            let (head, mut body) = response.into_parts();
-            let content = collect(&mut body, self.answer_bytes_max).await?;
+            let (head, body) = response.into_parts();
+            let content = collect(body, self.answer_bytes_max).await?;
             Ok(Response::from_parts(head, content))
         };
         match timeout(ANSWER_TIMEOUT, serving).await {
             Ok(Ok(response)) => response,
             Ok(Err(Collect::Failed(error))) => of_proxy(error),
-            Ok(Err(Collect::TooLarge)) => self.refused(Inner::AnswerTooLarge),
+            Ok(Err(Collect::Busy | Collect::TooLarge)) => self.refused(Inner::AnswerTooLarge),
             Err(_) => self.refused(Inner::AnswerSlow),
         }
     }

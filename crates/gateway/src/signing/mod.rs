@@ -13,19 +13,19 @@ use base64::{
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderValue, Method, Request, Response, Version, header};
 use ropeway_net::{
     pipe::Content,
     signed::{Asked, SigningKey},
     unix_ms,
 };
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
 
 use self::refusal::Refused;
 use crate::{
     config::Config,
     gateway::StartError,
-    held::{ANSWER_TIMEOUT, BODY_TIMEOUT, Collect, collect, full, whole},
+    held::{ANSWER_TIMEOUT, BODY_TIMEOUT, Collect, Places, collect, full, whole},
     metrics::Metrics,
     proxy::{Peer, Proxy, ProxyBody},
     secret,
@@ -44,7 +44,7 @@ pub struct PublicKey {
 #[derive(Debug)]
 pub(crate) struct Signer {
     key: SigningKey,
-    slots: Semaphore,
+    places: Places,
     request_bytes_max: usize,
     answer_bytes_max: usize,
     metrics: Arc<Metrics>,
@@ -57,7 +57,7 @@ impl Signer {
         let key = read_or_make(&path).map_err(|reason| StartError::SigningKey { path, reason })?;
         Ok(Arc::new(Self {
             key,
-            slots: Semaphore::new(config.plain_http.in_flight_max),
+            places: Places::new(config.plain_http.in_flight_max),
             request_bytes_max: config.plain_http.request_bytes_max,
             answer_bytes_max: config.plain_http.answer_bytes_max,
             metrics: Arc::clone(metrics),
@@ -67,11 +67,6 @@ impl Signer {
     /// Returns the public key.
     pub(crate) fn public(&self) -> PublicKey {
         PublicKey { id: self.key.id().to_owned(), public: self.key.public() }
-    }
-
-    /// Says whether a request may ask for a signature.
-    pub(crate) fn is_asked(&self, headers: &HeaderMap) -> bool {
-        headers.contains_key(ACCEPT_SIGNATURE)
     }
 
     /// Answers a request for the public key: a JWK set (RFC 7517 section 5, RFC 8037 section 2).
@@ -92,22 +87,17 @@ impl Signer {
         refused.into_response().map(full)
     }
 
-    /// Answers a request over plain HTTP, and signs the answer if that is what it asks for.
+    /// Answers a request that asks for a signed answer, and signs the answer.
     pub(crate) async fn answer(&self, request: Request<ProxyBody>, proxy: &Proxy, peer: Peer) -> Response<ProxyBody> {
         let is_http10 = request.version() == Version::HTTP_10;
         let is_head = request.method() == Method::HEAD;
         let (mut head, body) = request.into_parts();
         let mut response = match Asked::of(&head) {
-            // It asks for a signature that is not ours to make.
-            None => {
-                let forwarded = proxy.forward(Request::from_parts(head, body), peer).await;
-                return forwarded.unwrap_or_else(crate::proxy::ProxyError::into_response);
-            }
-            Some(Err(_)) => {
+            Err(_) => {
                 self.count(Refused::Malformed.name());
                 Refused::Malformed.into_response().map(full)
             }
-            Some(Ok(asked)) => {
+            Ok(asked) => {
                 asked.strip(&mut head.headers);
                 let served = self.serve(Request::from_parts(head, body), &asked, proxy, peer).await;
                 self.count(served.as_ref().err().map_or("answered", |refused| refused.name()));
@@ -128,19 +118,20 @@ impl Signer {
         proxy: &Proxy,
         peer: Peer,
     ) -> Result<Response<Content>, Refused> {
-        let _slot = self.slots.try_acquire().map_err(|_| Refused::Busy)?;
-        let (head, mut body) = request.into_parts();
-        let collected = timeout(BODY_TIMEOUT, collect(&mut body, self.request_bytes_max)).await;
+        let (head, body) = request.into_parts();
+        let collected = timeout(BODY_TIMEOUT, self.places.collect(body, self.request_bytes_max)).await;
         let content = collected.map_err(|_| Refused::Slow)?.map_err(|error| match error {
+            Collect::Busy => Refused::Busy,
             Collect::Failed(_) => Refused::Cut,
             Collect::TooLarge => Refused::TooLarge,
         })?;
+        let _place = self.places.serve().ok_or(Refused::Busy)?;
         asked.check(&content.data).map_err(|_| Refused::Digest)?;
         let serving = async {
             match proxy.forward(Request::from_parts(head, full(content.data)), peer).await {
                 Ok(response) => {
-                    let (head, mut body) = response.into_parts();
-                    let content = collect(&mut body, self.answer_bytes_max).await?;
+                    let (head, body) = response.into_parts();
+                    let content = collect(body, self.answer_bytes_max).await?;
                     Ok(Response::from_parts(head, content))
                 }
                 Err(error) => Err(Collect::Failed(error)),
@@ -152,7 +143,7 @@ impl Signer {
                 let (head, _) = error.into_response().into_parts();
                 Ok(Response::from_parts(head, Bytes::from_static(error.name().as_bytes()).into()))
             }
-            Ok(Err(Collect::TooLarge)) => Err(Refused::AnswerTooLarge),
+            Ok(Err(Collect::Busy | Collect::TooLarge)) => Err(Refused::AnswerTooLarge),
             Err(_) => Err(Refused::AnswerSlow),
         }
     }
@@ -186,8 +177,6 @@ fn read_or_make(path: &Path) -> Result<SigningKey, String> {
     };
     Ok(SigningKey::from_seed(&seed))
 }
-
-const ACCEPT_SIGNATURE: HeaderName = HeaderName::from_static("accept-signature");
 
 /// The private key, in the data folder.
 const KEY_FILE: &str = "signing.key";

@@ -15,7 +15,7 @@ mod tests;
 mod verify;
 
 pub use base::is_end_to_end;
-pub use sign::{AskError, Asked, SigningKey};
+pub use sign::{AskError, Asked, SigningKey, is_asked};
 pub use verify::{Ask, VerifyError, VerifyingKey};
 
 use sha2::{Digest, Sha256};

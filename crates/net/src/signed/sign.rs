@@ -97,17 +97,15 @@ impl fmt::Debug for SigningKey {
 }
 
 impl Asked {
-    /// Takes what a request asks for; `None` where it asks for no signature of ours.
+    /// Takes what a request asks for.
     ///
     /// # Errors
     ///
-    /// [`AskError::Malformed`] if it asks for one that cannot be made.
-    pub fn of(head: &request::Parts) -> Option<Result<Self, AskError>> {
+    /// [`AskError::Malformed`] if it asks for no signature of ours, or for one that cannot be made.
+    pub fn of(head: &request::Parts) -> Result<Self, AskError> {
         let texts: Vec<&str> =
             head.headers.get_all(ACCEPT_SIGNATURE).iter().filter_map(|value| value.to_str().ok()).collect();
-        let text = texts.join(", ");
-        let is_ours = text.contains(&format!("{LABEL}=")) && text.contains(TAG);
-        is_ours.then(|| Self::parse(head, &text).ok_or(AskError::Malformed))
+        Self::parse(head, &texts.join(", ")).ok_or(AskError::Malformed)
     }
 
     fn parse(head: &request::Parts, text: &str) -> Option<Self> {
@@ -148,6 +146,13 @@ impl Asked {
         };
         if is_right { Ok(()) } else { Err(AskError::Digest) }
     }
+}
+
+/// Says whether a request asks for a signature of ours. Others are left to the service.
+#[must_use]
+pub fn is_asked(headers: &HeaderMap) -> bool {
+    let is_ours = |text: &str| text.contains(TAG);
+    headers.get_all(ACCEPT_SIGNATURE).iter().any(|value| value.to_str().is_ok_and(is_ours))
 }
 
 /// Names the headers of an answer that are covered, each once, in their order. What is no ASCII is not, and does not count.

@@ -138,7 +138,7 @@ fn what_is_no_request_is_named() {
     assert_eq!(message("/only/a/path", Method::GET), Err(SealError::Message(MessageError::Target)));
     assert_eq!(message("https://api.test/", Method::CONNECT), Err(SealError::Message(MessageError::Target)));
 
-    let decoded = |bytes: &[u8]| message::decode_request(bytes).map(drop);
+    let decoded = |bytes: &[u8]| decode_request(bytes).map(drop);
     assert_eq!(decoded(b"\x01\x40\xc8"), Err(MessageError::Kind));
     assert_eq!(decoded(b""), Err(MessageError::Encoding));
     assert_eq!(decoded(b"\0\x03GET\x05https\0\x01/"), Err(MessageError::Target));
@@ -183,8 +183,8 @@ proptest! {
         let _ = key().open(&bytes);
         let _ = PipeConfig::parse(&bytes);
         let _ = PipeConfig::parse_list(&bytes);
-        let _ = message::decode_request(&bytes);
-        let _ = message::decode_response(&bytes);
+        let _ = decode_request(&bytes);
+        let _ = decode_response(&bytes);
         let _ = sealed().1.open(&bytes);
     }
 

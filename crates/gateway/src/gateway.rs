@@ -65,18 +65,17 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Returns every address with the carriers that are spoken there.
+    /// Returns every address with the carriers that are spoken there; those of QUIC alone come first.
     #[must_use]
     pub fn access_points(&self) -> Vec<(SocketAddr, Vec<CarrierKind>)> {
-        let mut points: Vec<_> =
-            self.all_tcp().map(|address| (address, vec![CarrierKind::Tls, CarrierKind::Ws])).collect();
-        for address in self.all_udp() {
-            match points.iter_mut().find(|(known, _)| *known == address) {
-                Some((_, carriers)) => carriers.insert(0, CarrierKind::Quic),
-                None => points.push((address, vec![CarrierKind::Quic])),
-            }
-        }
-        points
+        let tcp: Vec<_> = self.all_tcp().collect();
+        let alone =
+            self.all_udp().filter(|address| !tcp.contains(address)).map(|address| (address, vec![CarrierKind::Quic]));
+        let shared = tcp.iter().map(|address| {
+            let is_shared = self.all_udp().any(|udp| udp == *address);
+            (*address, if is_shared { CarrierKind::ALL.to_vec() } else { vec![CarrierKind::Tls, CarrierKind::Ws] })
+        });
+        alone.chain(shared).collect()
     }
 
     /// Returns every TCP address but the admin API's.

@@ -209,7 +209,7 @@ mod tests {
         let data = DataDir::new(None);
         let announcement = Announcement { config: &config, addresses: &addresses(), data: &data, program: "ropeway" };
         let text = announcement.text();
-        let links = "0.0.0.0:7443 by tls and ws, 0.0.0.0:80 by tls and ws, 0.0.0.0:7444 by quic, tls and ws, 0.0.0.0:7445 by quic";
+        let links = "0.0.0.0:7445 by quic, 0.0.0.0:7443 by tls and ws, 0.0.0.0:80 by tls and ws, 0.0.0.0:7444 by quic, tls and ws";
         for part in [links, "api.test/v1  -> http://127.0.0.1:8000"] {
             assert!(text.contains(part), "{text}");
         }

@@ -251,7 +251,7 @@ impl Metrics {
         out
     }
 
-    fn families(&self) -> [&dyn AnyFamily; 21] {
+    fn families(&self) -> [&dyn AnyFamily; 23] {
         [
             &self.requests,
             &self.request_errors,

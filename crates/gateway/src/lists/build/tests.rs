@@ -8,7 +8,7 @@ const EPOCH_MS: u64 = 1_800_000_000_000;
 
 fn addresses(tcp: &str, udp: &str) -> Addresses {
     let [admin, tcp, udp] = ["127.0.0.1:1", tcp, udp].map(|address| address.parse().unwrap());
-    Addresses { admin, tcp, udp }
+    Addresses { admin, tcp, tcp_more: Vec::new(), udp, udp_more: Vec::new() }
 }
 
 fn made(text: &str) -> AccessList {
@@ -17,7 +17,7 @@ fn made(text: &str) -> AccessList {
 
 fn made_at(text: &str, addresses: Addresses) -> AccessList {
     let config = Config::parse(text, "ropeway.toml".as_ref()).unwrap();
-    list(&config, addresses, &Keys::default(), &vec![Some(Duration::from_millis(500))], EPOCH_MS)
+    list(&config, &addresses, &Keys::default(), &vec![Some(Duration::from_millis(500))], EPOCH_MS)
 }
 
 const TWO_SITES: &str = r#"
@@ -133,6 +133,8 @@ fn a_gateway_that_was_told_of_no_site_tells_where_it_listens() {
     let points: Vec<_> =
         list.units[0].access_points.iter().map(|point| (point.address.port(), point.carriers.clone())).collect();
     assert_eq!(points, [(2000, vec![CarrierKind::Quic]), (1000, vec![CarrierKind::Tls, CarrierKind::Ws])]);
+    let pipes: Vec<_> = list.units[0].access_points.iter().map(|point| point.serves_pipe).collect();
+    assert_eq!(pipes, [false, true], "sealed requests go over tcp");
     assert_eq!(list.units[0].dispatch, ["127.0.0.1:1000".parse().unwrap()]);
     let everywhere = made_at(route, addresses("0.0.0.0:1000", "0.0.0.0:1000"));
     assert!(everywhere.units[0].access_points.is_empty() && everywhere.hosts.is_empty());

@@ -159,7 +159,9 @@ fn request_kind(error: &ropeway::Error) -> (&'static str, u8) {
     use ropeway::Error;
     match error {
         Error::Body(_) => ("body", EXIT_FAILED),
+        Error::BodyCorrupt { .. } => ("body_corrupt", EXIT_PARTIAL),
         Error::BodyCut { .. } => ("body_cut", EXIT_PARTIAL),
+        Error::BodyInflated { .. } => ("body_inflated", EXIT_PARTIAL),
         Error::BodyTooLarge { .. } => ("body_too_large", EXIT_FAILED),
         Error::Closed => ("closed", EXIT_FAILED),
         Error::Direct { .. } => ("direct", EXIT_FAILED),
@@ -171,9 +173,11 @@ fn request_kind(error: &ropeway::Error) -> (&'static str, u8) {
         Error::PlainHttp { .. } => ("plain_http", EXIT_FAILED),
         Error::Refused { .. } => ("refused", EXIT_FAILED),
         Error::Reset { .. } => ("reset", EXIT_FAILED),
+        Error::RouteBusy { .. } => ("route_busy", EXIT_FAILED),
         Error::Setup { .. } => ("setup", EXIT_FAILED),
         Error::Ticket { .. } => ("ticket", EXIT_FAILED),
         Error::Timeout { .. } => ("timeout", EXIT_TIMED_OUT),
+        Error::TooFrequent { .. } => ("too_frequent", EXIT_FAILED),
         Error::TooManyTopics { .. } => ("too_many_topics", EXIT_FAILED),
         Error::TooManyWaiting { .. } => ("too_many_waiting", EXIT_FAILED),
         Error::Untrusted { .. } => ("untrusted", EXIT_FAILED),

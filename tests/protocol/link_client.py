@@ -217,6 +217,8 @@ class Link:
             reset = message("Reset", payload)
             if exchange is not None:
                 exchange["reset"] = Reset(reset.get("code", ENUMS["ResetCode"][0]), reset.get("detail", ""))
+        elif kind in ("LIST", "POLICY", "REDIRECT"):
+            pass  # This client knows one gateway, and asks for little.
         else:
             raise ValueError(f"{kind} is not for a client")
 

@@ -48,7 +48,9 @@ fn the_timeline_is_told_to_programs_with_address_carrier_start_and_duration() {
     for step in head["timeline"].as_array().expect("steps") {
         assert_eq!((&step["way"], &step["carrier"], &step["error"]), (&json!("link"), &json!("tls"), &Value::Null));
         assert_eq!(step["address"], up.address("tcp").to_string());
-        assert!(step["started_ms"].is_number() && step["duration_ms"].is_number(), "{step}");
+        // The request goes out behind HELLO, so that its answer may come before it is noted that WELCOME did.
+        let is_over = step["duration_ms"].is_number() || step["action"] == "greet";
+        assert!(step["started_ms"].is_number() && is_over, "{step}");
     }
     let text = data["text"].as_str().expect("text");
     assert_eq!((&data["event"], &end["event"], &end["bytes"]), (&json!("data"), &json!("end"), &json!(text.len())));

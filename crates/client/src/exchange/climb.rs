@@ -151,7 +151,11 @@ impl Run {
         let mut view = views.borrow_and_update().clone();
         let (mut rungs, mut is_served) = self.rungs(&view)?;
         let link = view.link(is_served, self.began, shared.clock.now());
-        let config = LadderConfig { link_wait: shared.config.link_wait, ..LadderConfig::default() };
+        let config = LadderConfig {
+            link_wait: shared.config.link_wait,
+            link_wait_until: Some(self.began + self.within()),
+            ..LadderConfig::default()
+        };
         let mut ladder = Ladder::new(config, self.facts, rungs.clone(), link, &mut shared.budget(), shared.clock.now());
         let mut climb = Climb { live: view.live.clone(), ..Climb::default() };
         loop {

@@ -43,13 +43,21 @@ pub struct LadderConfig {
     /// How long a request waits for a link in which no attempt to get one comes further. 10 s: a race has its five addresses started by
     /// then, at the stagger of unknown ones; our choice.
     pub link_wait: Duration,
+    /// No link is waited for beyond this time, whatever comes further: what says why there is none comes before the end of the request's
+    /// own time. By default there is no such time.
+    pub link_wait_until: Option<Time>,
     /// Sends over links, each another one. 4: the first and three more, the most tries DESIGN section 5 gives one way.
     pub links_max: u32,
 }
 
 impl Default for LadderConfig {
     fn default() -> Self {
-        Self { link_patience: Duration::from_secs(4), link_wait: Duration::from_secs(10), links_max: 4 }
+        Self {
+            link_patience: Duration::from_secs(4),
+            link_wait: Duration::from_secs(10),
+            link_wait_until: None,
+            links_max: 4,
+        }
     }
 }
 
@@ -391,13 +399,14 @@ impl Ladder {
 
     /// Returns until when a link is waited for.
     fn waits_until(&self, running: &Try) -> Time {
-        match self.link {
+        let until = match self.link {
             LinkView::None => running.began,
             LinkView::Open { .. } => running.began + self.config.link_patience,
             LinkView::Sought { alive_at } => {
                 alive_at.map_or(running.began, |alive_at| alive_at.max(running.began)) + self.config.link_wait
             }
-        }
+        };
+        self.config.link_wait_until.map_or(until, |latest| until.min(latest))
     }
 }
 

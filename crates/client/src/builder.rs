@@ -1,6 +1,6 @@
 //! How a client is made.
 
-use std::{fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, future::Future, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ropeway_core::{
     CarrierKind,
@@ -15,6 +15,7 @@ use crate::{
     BoxError, Client, Event, density,
     identity::{DeviceKey, Tickets},
     short,
+    sources::{DispatchSeed, ListKey, SourcesSetup},
 };
 
 /// Makes a [`Client`].
@@ -39,6 +40,7 @@ pub struct Builder {
     connect_now: bool,
     establish: EstablishConfig,
     reconnect: ReconnectConfig,
+    sources: SourcesSetup,
     watcher: Watcher,
     pub(crate) density: density::Config,
 }
@@ -162,6 +164,35 @@ impl Builder {
         self
     }
 
+    /// Believes access lists that are signed by this Ed25519 key, which `ropeway up` writes to `client.json`. At most two count, so that
+    /// one can follow the other. With a key the client takes the lists that links bring and fetches them from dispatch addresses; their
+    /// access points are raced beside those that were added here.
+    pub fn list_key(mut self, id: impl Into<String>, public_key: [u8; 32]) -> Self {
+        self.sources.list_keys.push(ListKey { id: id.into(), public_key });
+        self
+    }
+
+    /// Adds an address that answers for the access list over HTTPS, any gateway for instance, and the unit it belongs to. They should
+    /// span units: where one site is gone, another tells where to go.
+    pub fn dispatch(mut self, unit: impl Into<String>, address: SocketAddr) -> Self {
+        self.sources.dispatch.push(DispatchSeed { address, unit: Some(unit.into()) });
+        self
+    }
+
+    /// Adds a server of DNS over HTTPS, whose certificate must carry this name. It is asked where the system's name servers are silent,
+    /// fail or lie. At most four count; by default there is none.
+    pub fn doh(mut self, address: SocketAddr, name: impl Into<String>) -> Self {
+        self.sources.doh.push((address, name.into()));
+        self
+    }
+
+    /// Keeps the last good access list in this folder, so that the next start needs no network to know where to go. The folder is made
+    /// where it is missing; a file in it that cannot be used is set aside and told as an [`Event`]. By default nothing is kept.
+    pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.sources.state_dir = Some(folder.into());
+        self
+    }
+
     /// Bounds every request, from `send` to the last byte of its answer's body. By default the head of the answer must come within
     /// 40 s, and the body may take any time.
     pub fn timeout(mut self, total: Duration) -> Self {
@@ -274,10 +305,19 @@ impl Builder {
             None => DeviceKey::generate().map_err(|_| BuildError::NoRandom)?,
         };
         let device_id = self.device_id.unwrap_or_else(|| session::device_id(&device_key.public()));
+        let trust = self.trust.as_deref().map(certificates).transpose()?;
+        let sources = SourcesSetup {
+            gateway: gateway.clone(),
+            public_hosts: self.hosts.clone(),
+            carriers: self.carriers.clone(),
+            trust: trust.clone().unwrap_or_default(),
+            ..self.sources
+        };
         Ok(Config {
             gateway,
             access_points,
-            trust: self.trust.as_deref().map(certificates).transpose()?,
+            trust,
+            sources,
             tickets,
             app: self.app,
             device_id,
@@ -318,6 +358,8 @@ pub(crate) struct Config {
     pub(crate) establish: EstablishConfig,
     pub(crate) reconnect: ReconnectConfig,
     pub(crate) density: density::Config,
+    /// What the sources of addresses are made of; its access points are those of this configuration.
+    pub(crate) sources: SourcesSetup,
 }
 
 /// Where a gateway can be reached, and how.

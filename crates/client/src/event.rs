@@ -4,6 +4,8 @@ use std::{fmt, net::SocketAddr, time::Duration};
 
 use ropeway_core::{CarrierKind, wire::message::RefuseCode};
 
+use crate::sources::SourcesEvent;
+
 /// Something that happened to the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -43,6 +45,8 @@ pub enum Event {
         /// The reason, in words.
         detail: String,
     },
+    /// A list, a name server or the state on disk is not as it should be; the client goes on without.
+    Sources(SourcesEvent),
 }
 
 /// Where the link is.

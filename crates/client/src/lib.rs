@@ -43,6 +43,7 @@ mod response;
 mod service;
 mod shared;
 mod short;
+pub mod sources;
 mod timeline;
 pub mod way;
 

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     task::Waker,
@@ -25,6 +25,7 @@ use crate::{
     builder::Config,
     density::Density,
     short::{self, Short},
+    sources::Sources,
 };
 
 /// The client's end of a session, as its tasks share it.
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) short: Short,
     pub(crate) density: Density,
     pub(crate) log: Arc<AttemptLog>,
+    /// Where addresses come from, once the link's task has begun and where the app asked for more than it named itself.
+    pub(crate) sources: OnceLock<Sources>,
     wishes: Mutex<Wishes>,
     roster: Mutex<Roster>,
     pushes: Mutex<Pushes>,
@@ -145,6 +148,7 @@ impl Shared {
             wished: Notify::new(),
             in_flight: AtomicUsize::new(0),
             log,
+            sources: OnceLock::new(),
             wishes: Mutex::default(),
             roster: Mutex::new(roster),
             pushes: Mutex::default(),

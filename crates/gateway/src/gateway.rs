@@ -402,7 +402,7 @@ impl<B: Bus> Shared<B> {
     fn renew_policy(&self) {
         if self.lists.renew_policy(&self.answer_times(&self.config())) {
             for entry in self.registry.all() {
-                entry.session().with(|server, _| self.lists.tell_policy(server));
+                entry.session().with(|server, _| self.lists.tell(server));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use ropeway_core::{
     CarrierKind,
-    connect::{Candidate, ConnectionId, DropReason, Ended, FailReason, LostReason, Place, Prepared, Source},
+    connect::{Candidate, ConnectionId, DropReason, Ended, FailReason, LostReason, Place, Prepared, Source, Unit},
     heartbeat::{INTERVAL_QUIC, INTERVAL_TCP},
     session::{self, ClientConfig, HelloFacts, LinkError},
     wire::message::NetworkKind,
@@ -23,7 +23,8 @@ use crate::{
     Action, Event,
     builder::{AccessPoint, Seat},
     identity::{Tickets, audience},
-    shared::EXCHANGES_MAX,
+    shared::{EXCHANGES_MAX, Shared},
+    sources::{Sources, Target},
 };
 
 /// A connection and what it is at.
@@ -45,8 +46,10 @@ impl Engine {
     pub(super) fn prepare(&mut self, generation: u64) {
         let known = self.ticket.clone();
         let (points, tickets) = (self.shared.config.access_points.clone(), self.shared.config.tickets.clone());
+        let listed = listed(&self.shared);
         self.jobs.spawn(async move {
-            let (places, ticket) = tokio::join!(resolve(&points), fetch(known, &tickets));
+            let (mut places, ticket) = tokio::join!(resolve(&points), fetch(known, &tickets));
+            places.extend(listed);
             Job::Fetched(Fetched { generation, places, ticket })
         });
     }
@@ -137,8 +140,11 @@ impl Engine {
         let Some(member) = self.members.get(&session) else { return };
         let key = self.shared.config.device_key.clone();
         let binding = dialed.carrier.binding();
+        // Without a key to believe a list by, the policy alone is wanted.
+        let list_epoch_ms = self.shared.sources.get().map_or(u64::MAX, Sources::list_epoch_ms);
         let (link, ()) = member.session.begin_link_with(|client, now| {
             let sign = |message: &[u8]| key.sign(message);
+            client.set_list_epoch(list_epoch_ms);
             client.connect(facts, &sign, now);
             if let Some(binding) = binding {
                 client.prove(&binding, &sign);
@@ -252,6 +258,19 @@ pub(super) fn ended(ended: &Result<(), CarrierError>) -> Ended {
         }
         Err(_) => Ended::Broken(LostReason::Network),
     }
+}
+
+/// Returns what the access list knows beyond what the app named, as far as its gateways have the name that links are greeted by.
+fn listed(shared: &Shared) -> Vec<Place> {
+    let Some(sources) = shared.sources.get() else { return Vec::new() };
+    let targets = sources.candidates().borrow().clone();
+    let is_ours = |target: &&Target| target.gateway.as_ref().is_none_or(|name| *name == shared.config.gateway);
+    let place = |target: &Target| Place {
+        candidate: target.candidate,
+        source: target.source,
+        unit: target.unit.as_deref().map(Unit::from),
+    };
+    targets.iter().filter(is_ours).map(place).collect()
 }
 
 async fn resolve(points: &[AccessPoint]) -> Vec<Place> {

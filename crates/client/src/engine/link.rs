@@ -106,10 +106,17 @@ impl Link {
                     self.shared.feed(ropeway_core::session::Feed::gap);
                     continue;
                 }
-                // Nobody keeps it yet.
-                ClientEvent::List(_) => continue,
+                ClientEvent::List(document) => {
+                    if let Some(sources) = self.shared.sources.get() {
+                        sources.handle_list(&document);
+                    }
+                    continue;
+                }
                 ClientEvent::Policy(document) => {
                     self.shared.density.handle_policy(&document, &self.shared.config.density);
+                    if let Some(sources) = self.shared.sources.get() {
+                        sources.handle_policy(&document);
+                    }
                     continue;
                 }
                 ClientEvent::Push { message, redelivered } => {

@@ -36,11 +36,13 @@ use self::{
 use crate::{
     Event, LinkState,
     shared::{ClientSession, LinkFailure, Live, Shared, View},
+    sources::{Sources, SourcesSetup},
 };
 
 /// Keeps the link of a client until all its handles are gone.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let trust = shared.config.trust.clone().map_or(Trust::Platform, Trust::Roots);
+    start_sources(&shared);
     match Dialer::new(&trust) {
         Ok(dialer) => Engine::new(shared, dialer).run().await,
         Err(error) => {
@@ -178,6 +180,9 @@ impl Engine {
             }
             for member in self.members.values() {
                 member.session.with(session::Client::check);
+            }
+            if let Some(sources) = self.shared.sources.get() {
+                sources.handle_network_changed();
             }
             self.keeper.handle_changed(true, now);
         }
@@ -353,6 +358,20 @@ fn reason(ended: &Result<(), CarrierError>) -> String {
     match ended {
         Ok(()) => "closed".into(),
         Err(error) => error.to_string(),
+    }
+}
+
+/// Begins to seek addresses beyond those that the app named, where it asked for that.
+fn start_sources(shared: &Arc<Shared>) {
+    if !shared.config.sources.is_wanted() {
+        return;
+    }
+    let setup = SourcesSetup { seed: seed(), ..shared.config.sources.clone() };
+    let watcher = shared.config.watcher.clone();
+    match Sources::start(setup, shared.clock, move |event| watcher.tell(Event::Sources(event))) {
+        // It is started once: this task is.
+        Ok(sources) => drop(shared.sources.set(sources)),
+        Err(error) => warn!(%error, "lists cannot be fetched, what the app named has to do"),
     }
 }
 

@@ -8,5 +8,6 @@ mod push;
 mod reach;
 mod refusal;
 mod resume;
+mod sources;
 mod storm;
 mod support;

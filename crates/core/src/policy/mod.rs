@@ -98,6 +98,12 @@ impl Policy {
         self.to_message().encode_to_vec().into()
     }
 
+    /// Says whether everything is left to its default.
+    #[must_use]
+    pub fn says_nothing(&self) -> bool {
+        *self == Self { epoch_ms: self.epoch_ms, ..Self::default() }
+    }
+
     /// Returns what holds for a request to this host and path.
     ///
     /// A host named in full wins over `*.HOST`, the longest of those over `*`; among the routes of one host the longest prefix of

@@ -129,7 +129,7 @@ pub(super) fn open<B: Bus>(
         move |server: &mut Server, now| {
             server.reconfigure(config);
             server.attach(hello, ordered, resumed, unix_ms(), now);
-            shared.lists.tell(server);
+            shared.lists.greet(server);
         }
     };
     let resumed = match Cookie::decode(&hello.resume) {

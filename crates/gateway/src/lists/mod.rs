@@ -48,6 +48,8 @@ pub(crate) struct Issued {
     /// The policy in force: that of the list, or a newer one.
     policy: Policy,
     policy_document: Bytes,
+    /// The policy says something else than the one before.
+    is_news: bool,
 }
 
 struct Counters {
@@ -93,7 +95,10 @@ impl Lists {
     pub(crate) fn issue(&self, config: Arc<Config>, times: &Times) {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let epoch_ms = self.next_epoch();
-        self.issued.store(Arc::new(Issued::new(config, &self.addresses, &keys, times, &self.signer, epoch_ms)));
+        let before = self.issued.load();
+        let mut issued = Issued::new(config, &self.addresses, &keys, times, &self.signer, epoch_ms);
+        issued.is_news = before.policy != Policy { epoch_ms: before.policy.epoch_ms, ..issued.policy.clone() };
+        self.issued.store(Arc::new(issued));
     }
 
     /// Makes a newer policy where what the routes' answers take is another than clients were told; says whether it did.
@@ -105,7 +110,7 @@ impl Lists {
             return false;
         }
         let policy_document = policy.encode();
-        self.issued.store(Arc::new(Issued { policy, policy_document, ..Issued::clone(&issued) }));
+        self.issued.store(Arc::new(Issued { policy, policy_document, is_news: true, ..Issued::clone(&issued) }));
         true
     }
 
@@ -126,23 +131,32 @@ impl Lists {
         Duration::from_millis(at_ms.saturating_sub(unix_ms()))
     }
 
-    /// Sends list and policy over the link of a session whose client had an older list at its start.
-    pub(crate) fn tell(&self, server: &mut Server) {
+    /// Sends list and policy over a link that has just begun, where the client's are older.
+    pub(crate) fn greet(&self, server: &mut Server) {
         let issued = self.issued.load();
-        if server.list_epoch() < issued.policy.epoch_ms && server.is_attached() {
-            server.send_policy(&issued.policy_document);
-        }
-        if server.list_epoch() < issued.list.epoch_ms && server.is_attached() {
-            server.send_list(&issued.document);
-            self.counters.pushed.inc();
-        }
+        self.send(&issued, !issued.policy.says_nothing(), true, server);
     }
 
-    /// Sends the newest policy over the link of a session whose client wants any.
-    pub(crate) fn tell_policy(&self, server: &mut Server) {
+    /// Sends list and policy over a link, once there are newer ones.
+    pub(crate) fn tell(&self, server: &mut Server) {
         let issued = self.issued.load();
-        if server.list_epoch() < issued.policy.epoch_ms {
+        // What is about the policy alone leaves the list as it was.
+        let has_list = issued.list.epoch_ms >= issued.policy.epoch_ms;
+        self.send(&issued, issued.is_news, has_list, server);
+    }
+
+    /// Sends what is newer; a client that believes no list gets the policy where that is worth a frame.
+    fn send(&self, issued: &Issued, is_worth_it: bool, has_list: bool, server: &mut Server) {
+        let epoch_ms = server.list_epoch();
+        if !server.is_attached() {
+            return;
+        }
+        if epoch_ms < issued.policy.epoch_ms || (epoch_ms == NO_LIST && is_worth_it) {
             server.send_policy(&issued.policy_document);
+        }
+        if epoch_ms < issued.list.epoch_ms && has_list {
+            server.send_list(&issued.document);
+            self.counters.pushed.inc();
         }
     }
 
@@ -170,7 +184,7 @@ impl Issued {
         let (units, hosts) = (list.units.len(), list.hosts.len());
         info!(epoch_ms, units, hosts, bytes = document.len(), "access list issued");
         let policy = list.policy.clone();
-        Self { config, list, document, policy_document: policy.encode(), policy }
+        Self { config, list, document, policy_document: policy.encode(), policy, is_news: true }
     }
 
     /// Returns the addresses of a host as a client is to try them; `None` if the list has no such host.
@@ -219,6 +233,9 @@ fn differs(told: &Policy, new: &Policy) -> bool {
     }
     same != *told
 }
+
+/// The epoch of a client that believes no list (`docs/protocol/link-v1.md`).
+const NO_LIST: u64 = u64::MAX;
 
 /// Part of a measured time that may change without clients being told. A quarter; a timeout is no finer. Our choice.
 const WOBBLE: u32 = 4;

@@ -243,3 +243,21 @@ async fn list_and_names_are_had_over_a_link_as_well() {
     let (status, _, _) = device.send(Method::GET, "https://ropeway.internal/", b"").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
+
+#[tokio::test]
+async fn a_client_that_believes_no_list_is_sent_the_policy_where_it_says_anything() {
+    let world = World::new(|config| config.routes[0].plain_http = true).await;
+    let device = connected(&world, u64::MAX).await;
+    let event = device.event().await;
+    let ClientEvent::Policy(policy) = event else { panic!("{event:?} instead of a policy") };
+    assert!(Policy::decode(&policy).unwrap().route("api.test", "/").plain_http);
+
+    let mut config = world.config.clone();
+    config.list.answer_ttl *= 2;
+    world.gateway.reload(Arc::new(config.clone())).unwrap();
+    config.routes[0].plain_http = false;
+    world.gateway.reload(Arc::new(config)).unwrap();
+    let event = device.event().await;
+    let ClientEvent::Policy(policy) = event else { panic!("{event:?} instead of a policy") };
+    assert!(Policy::decode(&policy).unwrap().says_nothing(), "what changed nothing of it was not sent");
+}

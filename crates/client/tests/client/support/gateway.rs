@@ -180,6 +180,13 @@ impl TestGateway {
         }
     }
 
+    /// Sends an access list over every link.
+    pub(crate) fn send_list(&self, document: &Bytes) {
+        for session in lock(&self.shared.sessions).values() {
+            session.with(|server, _| server.send_list(document));
+        }
+    }
+
     /// Returns what the service executed.
     pub(crate) fn executed(&self) -> Vec<String> {
         lock(&self.shared.executed).clone()

@@ -1,0 +1,322 @@
+//! Does what the machine says: asks, waits, keeps, and tells.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use ropeway_core::{
+    CarrierKind, Time,
+    connect::sources::{
+        Answer, AskId, Family, Question, Resolution, Resolved, Server, Sources as Machine, SourcesConfig,
+        SourcesOutput, Target,
+    },
+    wire::list::RESOLVE_CONTEXT,
+};
+use ropeway_net::{
+    Clock,
+    dns::{AddressKind, Answered, Dispatch, DnsError, Doh, FetchedList, Signed, SystemResolver},
+    unix_ms,
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep_until},
+};
+use tracing::debug;
+
+use super::{SourcesEvent, state::StateFile};
+
+/// The machine and everything it acts through.
+pub(super) struct Inner {
+    machine: Mutex<Machine>,
+    clock: Clock,
+    names: Names,
+    clients: Clients,
+    system: Mutex<Arc<SystemResolver>>,
+    state: Option<StateFile>,
+    watcher: Box<dyn Fn(SourcesEvent) + Send + Sync>,
+    pub(super) targets: watch::Sender<Arc<Vec<Target>>>,
+    /// Something that is read from the machine is another than before.
+    changed: Notify,
+    /// The machine's deadline may be another than before.
+    rearmed: Arc<Notify>,
+    /// For the tasks, which must not keep all this alive.
+    own: Weak<Self>,
+}
+
+/// What the certificates of servers must carry, and what is allowed.
+pub(super) struct Names {
+    pub(super) gateway: String,
+    pub(super) doh: BTreeMap<SocketAddr, String>,
+    pub(super) carriers: Vec<CarrierKind>,
+}
+
+/// What questions are asked with.
+pub(super) struct Clients {
+    pub(super) dispatch: Dispatch,
+    pub(super) doh: Doh,
+    /// Name servers to ask instead of the system's.
+    pub(super) name_servers: Vec<SocketAddr>,
+}
+
+impl Clients {
+    fn system(&self) -> Arc<SystemResolver> {
+        Arc::new(match &self.name_servers[..] {
+            [] => SystemResolver::new(),
+            servers => SystemResolver::with_servers(servers),
+        })
+    }
+}
+
+impl Inner {
+    pub(super) fn new(
+        config: SourcesConfig,
+        seed: u64,
+        clock: Clock,
+        names: Names,
+        clients: Clients,
+        state: Option<StateFile>,
+        watcher: Box<dyn Fn(SourcesEvent) + Send + Sync>,
+    ) -> Arc<Self> {
+        let known: Vec<String> = config.names.iter().map(|point| point.name.clone()).collect();
+        let machine = Machine::new(config, seed, clock.now());
+        let inner = Arc::new_cyclic(|own| Self {
+            machine: Mutex::new(machine),
+            clock,
+            names,
+            system: Mutex::new(clients.system()),
+            clients,
+            state,
+            watcher,
+            targets: watch::Sender::new(Arc::default()),
+            changed: Notify::new(),
+            rearmed: Arc::new(Notify::new()),
+            own: own.clone(),
+        });
+        inner.load();
+        for name in known {
+            inner.change(|machine, now, wall_ms| drop(machine.resolve(&name, now, wall_ms)));
+        }
+        inner
+    }
+
+    /// Begins to act on deadlines, until all handles are gone.
+    pub(super) fn start(inner: Arc<Self>) -> Arc<Self> {
+        let (own, rearmed) = (Weak::clone(&inner.own), Arc::clone(&inner.rearmed));
+        tokio::spawn(async move {
+            loop {
+                let Some(deadline) = own.upgrade().map(|inner| inner.deadline()) else { return };
+                let woken = rearmed.notified();
+                match deadline {
+                    Some(at) => {
+                        tokio::select! {
+                            () = woken => continue,
+                            () = sleep_until(at) => {}
+                        }
+                    }
+                    None => {
+                        woken.await;
+                        continue;
+                    }
+                }
+                let Some(inner) = own.upgrade() else { return };
+                inner.change(Machine::handle_timeout);
+            }
+        });
+        inner.change(Machine::handle_timeout);
+        inner
+    }
+
+    /// Reads something that changes nothing.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Machine, Time, u64) -> T) -> T {
+        read(&self.lock(), self.clock.now(), unix_ms())
+    }
+
+    /// Tells the machine something and does what it says then.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Machine, Time, u64) -> T) -> T {
+        let mut outputs = Vec::new();
+        let (told, targets) = {
+            let mut machine = self.lock();
+            let (now, wall_ms) = (self.clock.now(), unix_ms());
+            let told = change(&mut machine, now, wall_ms);
+            while let Some(output) = machine.poll_output() {
+                outputs.push(output);
+            }
+            (told, machine.targets(now, wall_ms))
+        };
+        let is_allowed =
+            |target: &Target| self.names.carriers.is_empty() || self.names.carriers.contains(&target.candidate.carrier);
+        let targets: Vec<Target> = targets.into_iter().filter(is_allowed).collect();
+        self.targets.send_if_modified(|known| {
+            let differs = **known != targets;
+            if differs {
+                *known = Arc::new(targets);
+            }
+            differs
+        });
+        for output in outputs {
+            self.act(output);
+        }
+        self.rearmed.notify_one();
+        told
+    }
+
+    /// Returns where a host is, once anybody knows; `None` if nobody does.
+    pub(super) async fn resolve(&self, host: &str) -> Option<Vec<Resolved>> {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            match self.change(|machine, now, wall_ms| machine.resolve(host, now, wall_ms)) {
+                Resolution::Failed => return None,
+                Resolution::Ready(resolved) => return Some(resolved),
+                Resolution::Wait => changed.await,
+            }
+        }
+    }
+
+    /// Reads the system's name servers anew.
+    pub(super) fn renew_system(&self) {
+        *self.system.lock().unwrap_or_else(PoisonError::into_inner) = self.clients.system();
+    }
+
+    fn act(&self, output: SourcesOutput) {
+        match output {
+            SourcesOutput::Ask { ask, server, question } => self.ask(ask, server, question),
+            SourcesOutput::Changed => self.changed.notify_waiters(),
+            SourcesOutput::Store(document) => self.keep(document),
+            SourcesOutput::Warn(warning) => (self.watcher)(SourcesEvent::Warning(warning)),
+        }
+    }
+
+    fn ask(&self, ask: AskId, server: Server, question: Question) {
+        let own = Weak::clone(&self.own);
+        let asked = self.asking(server, question);
+        tokio::spawn(async move {
+            // The machine gives up before; this is for a machine that is gone.
+            let answer = tokio::time::timeout(ASK_TIMEOUT, asked).await.unwrap_or(Answer::Failed);
+            if let Some(inner) = own.upgrade() {
+                inner.change(|machine, now, wall_ms| machine.handle_answer(ask, answer, now, wall_ms));
+            }
+        });
+    }
+
+    /// Returns the future of one question; it holds nothing of this.
+    fn asking(&self, server: Server, question: Question) -> impl Future<Output = Answer> + Send + 'static {
+        let own = Weak::clone(&self.own);
+        let (dispatch, doh) = (self.clients.dispatch.clone(), self.clients.doh.clone());
+        let system = Arc::clone(&self.system.lock().unwrap_or_else(PoisonError::into_inner));
+        let name = self.name_of(server);
+        async move {
+            let answered = match (server, question) {
+                (Server::Dispatch(address), Question::List { known_epoch_ms }) => {
+                    dispatch.list(address, &name, known_epoch_ms).await.map(|fetched| match fetched {
+                        FetchedList::List(document) => Answer::List(document),
+                        FetchedList::NotModified => Answer::NotModified,
+                    })
+                }
+                (Server::Dispatch(address), Question::Host { name: host, .. }) => {
+                    dispatch.resolve(address, &name, &host).await.map(|signed| judged(&own, signed))
+                }
+                (Server::Doh(address), Question::Host { name: host, family }) => {
+                    doh.lookup(address, &name, &host, kind(family)).await.map(addresses)
+                }
+                (Server::System, Question::Host { name: host, family }) => {
+                    system.lookup(&host, kind(family)).await.map(addresses)
+                }
+                (Server::Doh(_) | Server::System, Question::List { .. }) => Ok(Answer::Failed),
+            };
+            answered.unwrap_or_else(|error| {
+                debug!(?server, %error, "a source of addresses failed");
+                if matches!(error, DnsError::NoName) { Answer::NoName } else { Answer::Failed }
+            })
+        }
+    }
+
+    /// Returns the name that the certificate of a server must carry.
+    fn name_of(&self, server: Server) -> String {
+        match server {
+            Server::Dispatch(address) => {
+                let listed = self.targets.borrow().iter().find(|target| target.candidate.address == address).cloned();
+                listed.and_then(|target| target.gateway).unwrap_or_else(|| self.names.gateway.clone())
+            }
+            Server::Doh(address) => self.names.doh.get(&address).cloned().unwrap_or_else(|| address.ip().to_string()),
+            Server::System => String::new(),
+        }
+    }
+
+    /// Takes what the last process kept.
+    fn load(&self) {
+        let Some(state) = &self.state else { return };
+        let stored = match state.load() {
+            Ok(Some(document)) => document,
+            Ok(None) => return,
+            Err(reason) => return self.set_aside(state, reason),
+        };
+        let taken = self.change(|machine, now, wall_ms| machine.handle_stored(&stored, now, wall_ms));
+        if let Err(error) = taken {
+            self.set_aside(state, error.to_string());
+        }
+    }
+
+    fn set_aside(&self, state: &StateFile, reason: String) {
+        state.set_aside();
+        (self.watcher)(SourcesEvent::StateIgnored { path: state.path().to_owned(), reason });
+    }
+
+    /// Writes a list to disk, away from the threads that must not wait for one.
+    fn keep(&self, document: Bytes) {
+        let Some(state) = self.state.clone() else { return };
+        let own = Weak::clone(&self.own);
+        tokio::task::spawn_blocking(move || {
+            let Err(error) = state.store(&document) else { return };
+            if let Some(inner) = own.upgrade() {
+                let path = state.path().to_owned();
+                (inner.watcher)(SourcesEvent::StateNotKept { path, reason: error.to_string() });
+            }
+        });
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.lock().poll_timeout().map(|(at, _)| self.clock.instant(at))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The task that waits for deadlines looks up and finds nothing.
+        self.rearmed.notify_one();
+    }
+}
+
+/// Checks the signature of an answer of HTTPDNS.
+fn judged(own: &Weak<Inner>, answer: Signed) -> Answer {
+    let Some(inner) = own.upgrade() else { return Answer::Failed };
+    let Signed { body, key_id, signature, answered, .. } = answer;
+    let signed = inner.read(|machine, _, _| machine.is_signed(RESOLVE_CONTEXT, &body, &key_id, &signature));
+    match answered {
+        Some(Answered { addresses, ttl }) => Answer::Addresses { addresses, ttl, signed },
+        None if signed => Answer::NoName,
+        None => Answer::Failed,
+    }
+}
+
+fn addresses(answered: Answered) -> Answer {
+    Answer::Addresses { addresses: answered.addresses, ttl: answered.ttl, signed: false }
+}
+
+const fn kind(family: Family) -> AddressKind {
+    match family {
+        Family::V6 => AddressKind::V6,
+        Family::Both | Family::V4 => AddressKind::V4,
+    }
+}
+
+/// Longest time that a question is pursued. 15 s; longer than the machine waits for any answer.
+const ASK_TIMEOUT: Duration = Duration::from_secs(15);

@@ -88,6 +88,11 @@ fn link_event(event: &Event, device: &str, output: Output) -> Result<(), Command
             }
             (error.to_string(), json!({ "event": "refused", "detail": detail }))
         }
+        Event::Sources(event) => {
+            let text = event.to_string();
+            let object = json!({ "event": "sources", "detail": text });
+            (text, object)
+        }
         _ => return Ok(()),
     };
     if output.is_json() {

@@ -96,6 +96,20 @@ pub enum SourcesEvent {
     Warning(SourcesWarning),
 }
 
+impl fmt::Display for SourcesEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StateIgnored { path, reason } => {
+                write!(f, "the state in {} could not be used, and was set aside: {reason}", path.display())
+            }
+            Self::StateNotKept { path, reason } => {
+                write!(f, "the state could not be written to {}: {reason}", path.display())
+            }
+            Self::Warning(warning) => warning.fmt(f),
+        }
+    }
+}
+
 /// Why the addresses of a host are not known.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! Hosts by their names: what each source says, whom to ask next, and when an answer is good enough.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::{
     Answer, Family, HostAddress, Question, Server, Sources, SourcesOutput, SourcesWarning, ask::Pending, is_public,
@@ -18,6 +18,17 @@ pub enum Origin {
     Doh,
     /// The name servers of the system.
     System,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HttpDns => "HTTPDNS",
+            Self::List => "the access list",
+            Self::Doh => "DNS over HTTPS",
+            Self::System => "the system's name server",
+        })
+    }
 }
 
 /// An address of a host and who named it.

@@ -1,6 +1,6 @@
 //! What the machine is made of and what it says.
 
-use std::{collections::VecDeque, net::SocketAddr};
+use std::{collections::VecDeque, fmt, net::SocketAddr};
 
 use bytes::Bytes;
 
@@ -109,6 +109,18 @@ pub enum SourcesWarning {
         /// Why.
         error: PolicyError,
     },
+}
+
+impl fmt::Display for SourcesWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hijacked { host, address, origin } => {
+                write!(f, "{origin} says that {host:?} is at {address}, which cannot be right; left out")
+            }
+            Self::ListRefused { error } => write!(f, "an access list was not believed: {error}"),
+            Self::PolicyRefused { error } => write!(f, "a policy was not understood: {error}"),
+        }
+    }
 }
 
 impl SourcesConfig {

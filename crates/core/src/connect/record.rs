@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Candidate, FailReason};
-use crate::{CarrierKind, Time};
+use crate::{CarrierKind, Time, quality::SmoothedRtt};
 
 /// The learned records of one network: one [`Record`] a candidate, and the carrier that wins there.
 ///
@@ -149,7 +149,7 @@ impl Record {
     /// Returns the smoothed round-trip time, if an attempt ever succeeded.
     #[must_use]
     pub fn srtt(&self) -> Option<Duration> {
-        self.rtt.map(|rtt| rtt.srtt)
+        self.rtt.map(|rtt| rtt.srtt())
     }
 
     /// Returns when an attempt last failed.
@@ -195,7 +195,7 @@ impl Record {
 
     fn succeed(&mut self, rtt: Duration, now: Time) {
         match &mut self.rtt {
-            Some(known) => known.add(rtt),
+            Some(known) => known.handle_sample(rtt),
             None => self.rtt = Some(SmoothedRtt::new(rtt)),
         }
         let repeated = self.is_good() && self.last_success.is_some_and(|last| now.since(last) < SAMPLE_GAP);
@@ -213,26 +213,6 @@ impl Record {
 
     fn touched(&self) -> Time {
         self.last_failure.max(self.last_success).unwrap_or_default()
-    }
-}
-
-/// Round-trip time smoothed as RFC 6298 section 2 does (gain 1/8; the variance with gain 1/4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SmoothedRtt {
-    srtt: Duration,
-    rttvar: Duration,
-}
-
-impl SmoothedRtt {
-    fn new(sample: Duration) -> Self {
-        let sample = sample.min(RTT_MAX);
-        Self { srtt: sample, rttvar: sample / 2 }
-    }
-
-    fn add(&mut self, sample: Duration) {
-        let sample = sample.min(RTT_MAX);
-        self.rttvar = (self.rttvar * 3 + self.srtt.abs_diff(sample)) / 4;
-        self.srtt = (self.srtt * 7 + sample) / 8;
     }
 }
 
@@ -271,10 +251,6 @@ pub const RECORD_LIFE: Duration = Duration::from_hours(24);
 
 /// How long QUIC is left alone once another carrier won. 20 min; Mars disables QUIC for as long after a failure.
 pub const FALLBACK_LEARNED_FOR: Duration = Duration::from_mins(20);
-
-/// The longest round-trip time taken in; a longer sample counts as this. 60 s; RFC 6298 section 2.4 bounds the
-/// retransmission timeout no lower.
-pub const RTT_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests;

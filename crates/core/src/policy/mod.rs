@@ -21,14 +21,17 @@ pub use route::{DEFAULT_LADDER, LadderWay, RouteRules, Rung, UnknownWay};
 pub struct Policy {
     /// When it was made, milliseconds since the Unix epoch; the newer of two has the larger one.
     pub epoch_ms: u64,
-    /// Time to the first byte of an answer, before the bytes to be sent and any waiting are added; 1 s to 60 s. By default that of
-    /// the network's class.
+    /// Time to the first byte of an answer, before the bytes to be sent and any waiting are added; 1 s to 60 s. The first try of a
+    /// request has half of it, those from the third on half as much again. By default what was measured of the network, or that of
+    /// its class.
     pub first_byte_base: Option<Duration>,
     /// Most of that time; 1 s to 120 s. By default that of the network's class.
     pub first_byte_cap: Option<Duration>,
-    /// Slowest rate that is waited for, bytes a second; 256 to 16 Mi. By default that of the network's class.
+    /// Slowest rate that is waited for, bytes a second; 256 to 16 Mi. By default what was measured of the network, or
+    /// that of its class.
     pub rate_min_bytes_per_s: Option<u32>,
-    /// Longest pause between two bytes of an answer; 1 s to 120 s. By default that of the network's class.
+    /// Longest pause between two bytes of an answer; 1 s to 120 s. By default what was measured of the network, or that of its
+    /// class.
     pub gap: Option<Duration>,
     /// Longest stagger of a race; 100 ms to 10 s. By default that of the race.
     pub stagger_max: Option<Duration>,

@@ -1,7 +1,7 @@
 //! What becomes of one request: which ways it takes, and whether it is sent again when one fails.
 //!
 //! [`choose`] picks the first [`Way`] from what the gateways said they serve. A [`Ladder`] takes the request from one way to the next;
-//! resends of what may have run are paid from the client's one [`Budget`]. Before a request goes, [`Guard`] looks whether the app runs
+//! resends of what may have run are paid from the client's one [`Budget`], and [`Timeouts`] says how long each try may take. Before a request goes, [`Guard`] looks whether the app runs
 //! in a loop, [`Coalesce`] whether the same is being asked already, [`Batch`] whether it may wait for others, and [`Limit`] whether its
 //! route has room. On the gateway's side [`idempotency`] remembers which keyed requests have run.
 
@@ -14,6 +14,7 @@ pub mod idempotency;
 mod ladder;
 mod limit;
 mod pattern;
+mod timeout;
 mod ways;
 
 pub use batch::{Batch, BatchConfig, BatchId};
@@ -24,4 +25,7 @@ pub use guard::{Fingerprint, Guard, GuardConfig, TooFrequent};
 pub use ladder::{Ladder, LadderConfig, LadderOutput, LinkView, Rung, TryEnd, TryId};
 pub use limit::{HTTP1_PER_HOST, Limit, LimitConfig, LimitFull, LimitId, LimitRule, Priority};
 pub use pattern::RoutePattern;
+pub use timeout::{
+    Answered, Ask, FIRST_BYTE_FLOOR, GAP_FLOOR, LABEL_CHARS_MAX, LABELS_MAX, NetworkState, QUEUE_MAX, Timeouts,
+};
 pub use ways::{Choice, Hosts, NoChoice, Target, Way, choose};

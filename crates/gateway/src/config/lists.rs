@@ -87,7 +87,8 @@ section! {
 section! {
     /// What the gateway asks of clients. Where a key is not given, clients go by their own constants.
     pub struct PolicyConfig {
-        /// Time to the first byte of an answer, before the bytes to be sent and any waiting are added.
+        /// Time to the first byte of an answer, before the bytes to be sent and any waiting are added. The first try
+        /// of a request has half of it, those from the third on half as much again.
         pub first_byte_base: Option<Duration> [between(Some(SECOND), Some(MINUTE))] = None, "12s";
         /// Most of that time.
         pub first_byte_cap: Option<Duration> [between(Some(SECOND), Some(2 * MINUTE))] = None, "22s";

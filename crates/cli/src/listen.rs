@@ -93,6 +93,10 @@ fn link_event(event: &Event, device: &str, output: Output) -> Result<(), Command
             let object = json!({ "event": "sources", "detail": text });
             (text, object)
         }
+        Event::Tampered { address, way, reason } => (
+            format!("an answer by {way} from {address} was changed on the way: {reason}"),
+            json!({ "event": "tampered", "way": way.as_str(), "address": address.to_string(), "reason": reason }),
+        ),
         _ => return Ok(()),
     };
     if output.is_json() {

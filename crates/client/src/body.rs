@@ -33,9 +33,19 @@ enum Kind {
     Bytes(Bytes),
     Decoded(Box<Decoded>),
     Kept(Box<Kept>),
+    Lent(Box<Lent>),
     Link(Box<LinkBody>),
     Short(Box<ShortBody>),
     Stream(UnsyncBoxBody<Bytes, BoxError>),
+}
+
+/// A body that stays with its owner until somebody reads from it.
+struct Lent {
+    /// Where it lies, and stays until then.
+    slot: Arc<Mutex<Option<Body>>>,
+    taken: Option<Body>,
+    /// Where its error is kept, beside being told.
+    broken: Option<Arc<Mutex<Option<BoxError>>>>,
 }
 
 /// When the whole of an answer must have come.
@@ -125,10 +135,16 @@ impl Body {
                 });
                 Self::of(Kind::Stream(UnsyncBoxBody::new(noted)))
             }
+            Kind::Lent(lent) => Self::of(Kind::Lent(Box::new(Lent { broken: Some(Arc::clone(broken)), ..*lent }))),
             kind @ (Kind::Bytes(_) | Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_)) => {
                 Self::of(kind)
             }
         }
+    }
+
+    /// Makes a body that reads the one in `slot`, and takes it from there with its first byte.
+    pub(crate) fn lent(slot: &Arc<Mutex<Option<Self>>>) -> Self {
+        Self::of(Kind::Lent(Box::new(Lent { slot: Arc::clone(slot), taken: None, broken: None })))
     }
 
     /// Bounds the time until the last byte.
@@ -141,7 +157,7 @@ impl Body {
     pub(crate) fn again(&self) -> Option<Self> {
         match &self.kind {
             Kind::Bytes(bytes) => Some(Self::of(Kind::Bytes(bytes.clone()))),
-            Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => None,
+            Kind::Decoded(_) | Kind::Kept(_) | Kind::Lent(_) | Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => None,
         }
     }
 
@@ -149,7 +165,7 @@ impl Body {
     pub(crate) const fn bytes(&self) -> Option<&Bytes> {
         match &self.kind {
             Kind::Bytes(bytes) => Some(bytes),
-            Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => None,
+            Kind::Decoded(_) | Kind::Kept(_) | Kind::Lent(_) | Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => None,
         }
     }
 
@@ -165,6 +181,7 @@ impl Body {
             }
             Kind::Decoded(body) => body.poll_frame(cx),
             Kind::Kept(body) => body.poll_frame(cx),
+            Kind::Lent(lent) => lent.poll_frame(cx),
             Kind::Link(body) => body.poll_frame(cx),
             Kind::Short(body) => body.poll_frame(cx),
             Kind::Stream(body) => Poll::Ready(
@@ -199,6 +216,7 @@ impl http_body::Body for Body {
             Kind::Bytes(bytes) => bytes.is_empty(),
             Kind::Decoded(body) => body.is_over(),
             Kind::Kept(body) => body.is_end_stream(),
+            Kind::Lent(lent) => lent.look(true, http_body::Body::is_end_stream),
             Kind::Link(body) => body.is_end_stream(),
             Kind::Short(body) => body.is_end_stream(),
             Kind::Stream(body) => body.is_end_stream(),
@@ -210,9 +228,40 @@ impl http_body::Body for Body {
             Kind::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Decoded(_) => SizeHint::default(),
             Kind::Kept(body) => body.size_hint(),
+            Kind::Lent(lent) => lent.look(SizeHint::default(), http_body::Body::size_hint),
             Kind::Link(body) => body.size_hint(),
             Kind::Short(body) => body.size_hint(),
             Kind::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Lent {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let body = match &mut self.taken {
+            Some(body) => body,
+            none => match lock(&self.slot).take() {
+                Some(body) => none.insert(body),
+                None => return Poll::Ready(Some(Err(Error::Body("another try has read it".into())))),
+            },
+        };
+        let frame = ready!(http_body::Body::poll_frame(Pin::new(body), cx));
+        Poll::Ready(frame.map(|frame| {
+            frame.map_err(|error| match (error, &self.broken) {
+                (Error::Body(error), Some(broken)) => {
+                    let told = error.to_string();
+                    *lock(broken) = Some(error);
+                    Error::Body(told.into())
+                }
+                (error, _) => error,
+            })
+        }))
+    }
+
+    fn look<R>(&self, gone: R, look: impl FnOnce(&Body) -> R) -> R {
+        match &self.taken {
+            Some(body) => look(body),
+            None => lock(&self.slot).as_ref().map_or(gone, look),
         }
     }
 }
@@ -271,7 +320,7 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
-            Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => {
+            Kind::Decoded(_) | Kind::Kept(_) | Kind::Lent(_) | Kind::Link(_) | Kind::Short(_) | Kind::Stream(_) => {
                 f.write_str("Body(stream)")
             }
         }
@@ -307,6 +356,24 @@ mod tests {
         assert_eq!(stream.collect().await.unwrap().to_bytes(), "ab");
         let broken = Body::wrap_known(StreamBody::new(futures_util::stream::iter([Err::<Frame<Bytes>, _>("disk")])));
         assert!(matches!(broken.collect().await, Err(Error::Body(_))));
+    }
+
+    #[tokio::test]
+    async fn a_lent_body_stays_with_its_owner_until_it_is_read() {
+        let slot =
+            Arc::new(Mutex::new(Some(Body::stream(futures_util::stream::iter([Ok::<_, BoxError>("a".into())])))));
+        drop(Body::lent(&slot));
+        assert!(lock(&slot).is_some());
+        let lent = Body::lent(&slot);
+        let other = Body::lent(&slot);
+        assert_eq!(lent.collect().await.unwrap().to_bytes(), "a");
+        assert!(lock(&slot).is_none());
+        assert!(matches!(other.collect().await, Err(Error::Body(_))), "it is not passed off as an empty one");
+        let broken = Arc::default();
+        let failing = Body::stream(futures_util::stream::iter([Err::<Bytes, BoxError>("disk".into())]));
+        let lent = Body::lent(&Arc::new(Mutex::new(Some(failing)))).noting(&broken);
+        assert!(lent.collect().await.is_err());
+        assert_eq!(lock(&broken).as_ref().map(ToString::to_string), Some("disk".into()));
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, net::SocketAddr, path::PathBuf, sync::Arc, time::
 use ropeway_core::{
     CarrierKind,
     connect::{EstablishConfig, ReconnectConfig, Unit},
-    request::Hosts,
+    request::{Hosts, Way},
     session,
 };
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
@@ -36,6 +36,7 @@ pub struct Builder {
     link_wait: Option<Duration>,
     plain_http: bool,
     h3_hosts: Vec<String>,
+    ways: Vec<Way>,
     short_limits: short::Limits,
     connect_now: bool,
     establish: EstablishConfig,
@@ -225,6 +226,13 @@ impl Builder {
         self
     }
 
+    /// Takes this way too, and none of those that are not named like that; by default all of them are taken, in the order in which the
+    /// gateways' policy has them.
+    pub fn way(mut self, way: Way) -> Self {
+        self.ways.push(way);
+        self
+    }
+
     /// Says that this host, `*.` starting a wildcard, speaks HTTP/3 on the port of its URLs, so that direct calls race it with TCP from
     /// the first on. By default HTTP/3 is tried where the host has said so in an answer (`Alt-Svc`).
     pub fn http3_host(mut self, authority: impl Into<String>) -> Self {
@@ -328,6 +336,7 @@ impl Builder {
             link_wait: self.link_wait.unwrap_or(LINK_WAIT),
             plain_http: self.plain_http,
             h3_hosts: Hosts::new(&self.h3_hosts),
+            ways: self.ways,
             short_limits: self.short_limits,
             watcher: self.watcher,
             establish: self.establish,
@@ -353,6 +362,8 @@ pub(crate) struct Config {
     pub(crate) link_wait: Duration,
     pub(crate) plain_http: bool,
     pub(crate) h3_hosts: Hosts,
+    /// The ways that the app wants; empty for all.
+    pub(crate) ways: Vec<Way>,
     pub(crate) short_limits: short::Limits,
     pub(crate) watcher: Watcher,
     pub(crate) establish: EstablishConfig,
@@ -360,6 +371,13 @@ pub(crate) struct Config {
     pub(crate) density: density::Config,
     /// What the sources of addresses are made of; its access points are those of this configuration.
     pub(crate) sources: SourcesSetup,
+}
+
+impl Config {
+    /// Says whether there is an access point to open a link to, or the sources may bring one.
+    pub(crate) fn seeks_links(&self) -> bool {
+        !self.access_points.is_empty() || self.sources.brings_access_points()
+    }
 }
 
 /// Where a gateway can be reached, and how.

@@ -142,6 +142,14 @@ impl Client {
         &self.handle.shared().config.device_id
     }
 
+    /// Returns how many answers were changed on their way and therefore not given to the app; each was told as [`Event::Tampered`].
+    ///
+    /// [`Event::Tampered`]: crate::Event::Tampered
+    #[must_use]
+    pub fn tampered_answers(&self) -> u64 {
+        self.handle.shared().tampered.load(Ordering::Relaxed)
+    }
+
     /// Closes the link: new requests fail with [`Error::Closed`], those under way have 5 s to finish.
     pub async fn close(&self) {
         let shared = self.handle.shared();
@@ -187,7 +195,7 @@ impl Handle {
     /// Starts the task that keeps the link, unless it runs or there is nowhere to connect to.
     pub(crate) fn connect(&self) {
         let shared = self.shared();
-        if !shared.config.access_points.is_empty() && !self.0.started.swap(true, Ordering::AcqRel) {
+        if shared.config.seeks_links() && !self.0.started.swap(true, Ordering::AcqRel) {
             tokio::spawn(engine::run(Arc::clone(shared)));
         }
     }

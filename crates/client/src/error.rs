@@ -52,19 +52,21 @@ pub enum Error {
         /// The bound.
         bytes_max: usize,
     },
-    /// The client was closed.
-    #[error("client is closed")]
-    Closed,
-    /// A host that was called directly broke the exchange off before the head of its answer.
-    #[error("{host} broke the exchange off: {reason}")]
-    Direct {
+    /// An exchange without the link broke off before the head of its answer. The request may have been executed.
+    #[error("{way} to {host} broke off: {reason}")]
+    BrokeOff {
         /// The host.
         host: String,
+        /// By which way.
+        way: Way,
         /// What the HTTP stack says.
         reason: String,
         /// What was tried.
         timeline: Box<Timeline>,
     },
+    /// The client was closed.
+    #[error("client is closed")]
+    Closed,
     /// The request cannot be sent as it is.
     #[error("request is invalid: {0}")]
     Invalid(String),
@@ -132,6 +134,17 @@ pub enum Error {
     Setup {
         /// What is missing.
         reason: String,
+    },
+    /// Somebody on the way put another answer in the place of the one that was sent, or took away what proves it. The request may have
+    /// been executed.
+    #[error("answer of {host} was changed on the way: {reason}")]
+    Tampered {
+        /// The host.
+        host: String,
+        /// What is wrong with it.
+        reason: String,
+        /// What was tried.
+        timeline: Box<Timeline>,
     },
     /// The ticket source gave no ticket.
     #[error("no ticket: {reason}")]
@@ -215,10 +228,12 @@ impl Error {
             | Self::TooManyTopics { .. }
             | Self::TooManyWaiting { .. } => Side::Local,
             Self::BodyCut { side, .. } => *side,
-            Self::BodyCorrupt { .. } | Self::BodyInflated { .. } | Self::Direct { .. } => Side::Service,
-            Self::NoWay { .. } | Self::NotExecuted { .. } | Self::OutcomeUnknown { .. } | Self::Untrusted { .. } => {
-                Side::Network
-            }
+            Self::BodyCorrupt { .. } | Self::BodyInflated { .. } | Self::BrokeOff { .. } => Side::Service,
+            Self::NoWay { .. }
+            | Self::NotExecuted { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::Tampered { .. }
+            | Self::Untrusted { .. } => Side::Network,
             Self::Refused { code, .. } => refusing_side(*code),
             Self::Reset { code, .. } => resetting_side(*code),
             Self::Timeout { phase, .. } => match phase {
@@ -241,9 +256,11 @@ impl Error {
             | Self::PlainHttp { .. }
             | Self::TooFrequent { .. }
             | Self::TooManyTopics { .. } => Retry::Never,
-            Self::BodyCorrupt { .. } | Self::BodyCut { .. } | Self::Direct { .. } | Self::OutcomeUnknown { .. } => {
-                Retry::IdempotentOnly
-            }
+            Self::BodyCorrupt { .. }
+            | Self::BodyCut { .. }
+            | Self::BrokeOff { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::Tampered { .. } => Retry::IdempotentOnly,
             Self::NoWay { .. }
             | Self::NotExecuted { .. }
             | Self::RouteBusy { .. }
@@ -264,11 +281,12 @@ impl Error {
     #[must_use]
     pub const fn timeline(&self) -> Option<&Timeline> {
         match self {
-            Self::Direct { timeline, .. }
+            Self::BrokeOff { timeline, .. }
             | Self::NoWay { timeline, .. }
             | Self::NotExecuted { timeline, .. }
             | Self::OutcomeUnknown { timeline }
             | Self::Reset { timeline, .. }
+            | Self::Tampered { timeline, .. }
             | Self::Timeout { timeline, .. }
             | Self::Untrusted { timeline, .. } => Some(timeline),
             Self::Body(_)

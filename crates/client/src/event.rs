@@ -1,12 +1,12 @@
-//! What happens to the link, for those who want to watch.
+//! What happens to the link and to the ways around it, for those who want to watch.
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
-use ropeway_core::{CarrierKind, wire::message::RefuseCode};
+use ropeway_core::{CarrierKind, request::Way, wire::message::RefuseCode};
 
 use crate::sources::SourcesEvent;
 
-/// Something that happened to the link.
+/// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -47,6 +47,15 @@ pub enum Event {
     },
     /// A list, a name server or the state on disk is not as it should be; the client goes on without.
     Sources(SourcesEvent),
+    /// Somebody on the way put another answer in the place of the one that was sent, or took away what proves it.
+    Tampered {
+        /// Where the request went.
+        address: SocketAddr,
+        /// By which way.
+        way: Way,
+        /// What is wrong with the answer.
+        reason: String,
+    },
 }
 
 /// Where the link is.

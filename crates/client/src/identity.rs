@@ -67,9 +67,18 @@ impl fmt::Debug for Tickets {
 
 /// Reads the app a ticket is for, its audience, without checking anything: the gateway does that.
 pub(crate) fn audience(ticket: &str) -> Option<String> {
+    claim(ticket, "aud")
+}
+
+/// Reads the user a ticket is for, its subject, as little checked.
+pub(crate) fn subject(ticket: &str) -> Option<String> {
+    claim(ticket, "sub")
+}
+
+fn claim(ticket: &str, name: &str) -> Option<String> {
     let claims = URL_SAFE_NO_PAD.decode(ticket.split('.').nth(1)?).ok()?;
     let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
-    claims.get("aud")?.as_str().map(str::to_owned)
+    claims.get(name)?.as_str().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -81,6 +90,7 @@ mod tests {
         let ticket = |claims: &str| format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims));
         assert_eq!(audience(&ticket(r#"{"aud":"demo","sub":"a"}"#)).as_deref(), Some("demo"));
         assert_eq!(audience(&ticket(r#"{"aud":["demo"]}"#)), None);
+        assert_eq!(subject(&ticket(r#"{"aud":"demo","sub":"a"}"#)).as_deref(), Some("a"));
         assert_eq!(audience("not a ticket"), None);
     }
 

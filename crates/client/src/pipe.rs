@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::{
     Body, Phase,
-    way::{Cause, Failed, Fate, Shape, exchange, hold},
+    way::{Cause, Failed, Fate, Shape, Trace, exchange, hold},
 };
 
 pub use ropeway_net::pipe::{PipeConfig, PipeConfigError};
@@ -77,6 +77,17 @@ impl Pipe {
         shape: Shape,
         clock_offset_ms: i64,
     ) -> Result<Response<Body>, Failed> {
+        self.send_traced(request, target, shape, clock_offset_ms, &Trace::default()).await
+    }
+
+    pub(crate) async fn send_traced(
+        &self,
+        request: Request<Body>,
+        target: &PipeTarget,
+        shape: Shape,
+        clock_offset_ms: i64,
+        trace: &Trace,
+    ) -> Result<Response<Body>, Failed> {
         let address = target.address;
         let (head, body) = request.into_parts();
         let held = hold(body, self.request_bytes_max).await;
@@ -91,7 +102,7 @@ impl Pipe {
             Failed::before(address, cause)
         })?;
         let begun = Instant::now();
-        let response = exchange(address, posted(address, sealed), shape, self.answer_bytes_max).await?;
+        let response = exchange(address, posted(address, sealed), shape, self.answer_bytes_max, trace).await?;
         let failed = |cause| Failed::after(address, Phase::Answer, cause);
         if let Some(cause) = foreign(&response) {
             return Err(failed(cause));
@@ -165,7 +176,7 @@ fn gateway_offset_ms(headers: &HeaderMap, elapsed: Duration) -> Option<i64> {
     Some(gateway_ms.saturating_sub(here_ms))
 }
 
-fn whole(content: Content) -> Body {
+pub(crate) fn whole(content: Content) -> Body {
     match content.trailers {
         None => Body::from(content.data),
         Some(trailers) => Body::wrap(Full::new(content.data).with_trailers(std::future::ready(Some(Ok(trailers))))),

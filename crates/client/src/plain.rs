@@ -28,7 +28,7 @@ use ropeway_net::signed::{Ask, VerifyError};
 
 use crate::{
     Body, Phase,
-    way::{Cause, Failed, Shape, exchange, hold},
+    way::{Cause, Failed, Shape, Trace, exchange, hold},
 };
 
 pub use ropeway_net::signed::VerifyingKey;
@@ -72,6 +72,16 @@ impl Plain {
         target: &PlainTarget,
         shape: Shape,
     ) -> Result<Response<Body>, Failed> {
+        self.send_traced(request, target, shape, &Trace::default()).await
+    }
+
+    pub(crate) async fn send_traced(
+        &self,
+        request: Request<Body>,
+        target: &PlainTarget,
+        shape: Shape,
+        trace: &Trace,
+    ) -> Result<Response<Body>, Failed> {
         let address = target.address;
         let before = |cause| Failed::before(address, cause);
         let (mut head, body) = request.into_parts();
@@ -87,7 +97,7 @@ impl Plain {
             .ok_or_else(|| before(Cause::Invalid("it has headers that are no ASCII".to_owned())))?;
         head.headers.insert(header::HOST, host);
         head.uri = origin_form(&head.uri);
-        let answer = exchange(address, Request::from_parts(head, content), shape, self.answer_bytes_max).await?;
+        let answer = exchange(address, Request::from_parts(head, content), shape, self.answer_bytes_max, trace).await?;
         let status = answer.status().as_u16();
         let verified = ask.verify(&target.keys, answer).map_err(|error| {
             let cause = match error {

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     task::Waker,
     time::Duration,
@@ -12,20 +12,21 @@ use std::{
 
 use ropeway_core::{
     CarrierKind, Time,
-    connect::Candidate,
-    request::{Budget, Hosts, LinkView, Way},
+    connect::{Candidate, Records},
+    request::{Budget, Detours, Hosts, LinkView, Way},
     session::{self, Feed, FeedItem},
     wire::message::RefuseCode,
 };
 use ropeway_net::{Clock, link::Session};
 use tokio::sync::{Notify, Semaphore, watch};
+use tracing::warn;
 
 use crate::{
-    Action, Error, LinkState, Step,
+    Action, Error, Event, LinkState, Step,
     builder::Config,
     density::Density,
     short::{self, Short},
-    sources::Sources,
+    sources::{Sources, SourcesSetup},
 };
 
 /// The client's end of a session, as its tasks share it.
@@ -42,8 +43,16 @@ pub(crate) struct Shared {
     pub(crate) short: Short,
     pub(crate) density: Density,
     pub(crate) log: Arc<AttemptLog>,
-    /// Where addresses come from, once the link's task has begun and where the app asked for more than it named itself.
-    pub(crate) sources: OnceLock<Sources>,
+    /// Where addresses come from, once somebody wanted to know.
+    sources: Arc<OnceLock<Option<Sources>>>,
+    /// How far the gateways' clocks are ahead of the device's, in ms, as a sealed pipe showed.
+    pub(crate) clock_offset_ms: AtomicI64,
+    /// Answers that were changed on their way.
+    pub(crate) tampered: AtomicU64,
+    /// How the addresses of the ways without connections did on this network.
+    spots: Mutex<Records>,
+    /// The ways that failed lately on this network.
+    detours: Mutex<Detours>,
     wishes: Mutex<Wishes>,
     roster: Mutex<Roster>,
     pushes: Mutex<Pushes>,
@@ -127,16 +136,23 @@ impl Shared {
     pub(crate) fn new(config: Config) -> Self {
         let clock = Clock::new();
         let log = Arc::new(AttemptLog::new(clock));
-        let link = if config.access_points.is_empty() { LinkView::None } else { LinkView::Sought { alive_at: None } };
+        let link = if config.seeks_links() { LinkView::Sought { since: None, alive_at: None } } else { LinkView::None };
         let view = View { hosts: config.hosts.clone(), link, ..View::default() };
         let roster = Roster { sessions: Vec::new(), topics: config.topics.clone() };
+        let sources = Arc::new(OnceLock::<Option<Sources>>::new());
+        let untrusted = Arc::clone(&sources);
         Self {
             short: Short::new(short::Setup {
                 trust: config.trust.clone().unwrap_or_default(),
                 h3_hosts: config.h3_hosts.clone(),
                 limits: config.short_limits,
                 race: config.establish.race.clone(),
-                resolver: short::system_resolver(),
+                resolver: short::resolver(Arc::clone(&sources)),
+                on_untrusted: Arc::new(move |host: &str, address| {
+                    if let Some(Some(sources)) = untrusted.get() {
+                        sources.handle_untrusted(host, address);
+                    }
+                }),
                 log: Arc::clone(&log),
                 clock,
             }),
@@ -148,7 +164,11 @@ impl Shared {
             wished: Notify::new(),
             in_flight: AtomicUsize::new(0),
             log,
-            sources: OnceLock::new(),
+            sources,
+            clock_offset_ms: AtomicI64::new(0),
+            tampered: AtomicU64::new(0),
+            spots: Mutex::default(),
+            detours: Mutex::default(),
             wishes: Mutex::default(),
             roster: Mutex::new(roster),
             pushes: Mutex::default(),
@@ -170,6 +190,30 @@ impl Shared {
 
     pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
         lock(&self.roster)
+    }
+
+    /// Returns where addresses come from beyond those that the app named, where it asked for that. Must be called within a tokio
+    /// runtime.
+    pub(crate) fn sources(&self) -> Option<&Sources> {
+        if !self.config.sources.is_wanted() {
+            return None;
+        }
+        let start = || {
+            let setup = SourcesSetup { seed: seed(), ..self.config.sources.clone() };
+            let watcher = self.config.watcher.clone();
+            Sources::start(setup, self.clock, move |event| watcher.tell(Event::Sources(event)))
+                .inspect_err(|error| warn!(%error, "lists cannot be fetched, what the app named has to do"))
+                .ok()
+        };
+        self.sources.get_or_init(start).as_ref()
+    }
+
+    pub(crate) fn spots(&self) -> MutexGuard<'_, Records> {
+        lock(&self.spots)
+    }
+
+    pub(crate) fn detours(&self) -> MutexGuard<'_, Detours> {
+        lock(&self.detours)
     }
 
     pub(crate) fn budget(&self) -> MutexGuard<'_, Budget> {
@@ -281,7 +325,8 @@ pub(crate) struct AttemptLog {
 #[derive(Clone, Debug)]
 struct Attempt {
     number: u64,
-    /// The host, where it is called directly.
+    way: Way,
+    /// The host, where it is called without a gateway.
     host: Option<Arc<str>>,
     action: Action,
     candidate: Candidate,
@@ -296,7 +341,7 @@ impl AttemptLog {
     }
 
     /// Notes the start of an attempt and returns its number.
-    pub(crate) fn start(&self, host: Option<Arc<str>>, action: Action, candidate: Candidate) -> u64 {
+    pub(crate) fn start(&self, way: Way, host: Option<Arc<str>>, action: Action, candidate: Candidate) -> u64 {
         let mut attempts = lock(&self.attempts);
         attempts.0 += 1;
         let number = attempts.0;
@@ -304,7 +349,7 @@ impl AttemptLog {
             attempts.1.pop_front();
         }
         let started = self.clock.now();
-        attempts.1.push_back(Attempt { number, host, action, candidate, started, ended: None, error: None });
+        attempts.1.push_back(Attempt { number, way, host, action, candidate, started, ended: None, error: None });
         number
     }
 
@@ -329,9 +374,9 @@ impl AttemptLog {
             .filter(|attempt| attempt.host.as_deref() == host && attempt.ended.is_none_or(|ended| ended >= since));
         let step = |attempt: &Attempt| Step {
             action: attempt.action,
-            way: if attempt.host.is_some() { Way::Direct } else { Way::Link },
+            way: attempt.way,
             address: Some(attempt.candidate.address),
-            // Over TCP a direct call has no carrier to tell of.
+            // Over TCP a short link has no carrier to tell of.
             carrier: (attempt.host.is_none() || attempt.candidate.carrier == CarrierKind::Quic)
                 .then_some(attempt.candidate.carrier),
             started: attempt.started.since(since),
@@ -340,6 +385,25 @@ impl AttemptLog {
         };
         wanted.map(step).collect()
     }
+}
+
+/// Waits until what is watched is another; for ever where there is nothing to watch.
+pub(crate) async fn changed<T>(watched: &mut Option<watch::Receiver<T>>) {
+    let is_over = match watched {
+        Some(watched) => watched.changed().await.is_err(),
+        None => true,
+    };
+    if is_over {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Draws a seed for what is decided by chance.
+pub(crate) fn seed() -> u64 {
+    let mut seed = [0; 8];
+    // Without random bytes every client of a crowd begins alike; nothing else depends on it.
+    let _ = getrandom::fill(&mut seed);
+    u64::from_le_bytes(seed)
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -166,7 +166,7 @@ fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
         None => served == host,
     });
     let found_no_way = matches!(error, Error::NoWay { .. });
-    let went_directly = found_no_way || matches!(error, Error::Direct { .. } | Error::PlainHttp { .. });
+    let went_directly = found_no_way || matches!(error, Error::BrokeOff { .. } | Error::PlainHttp { .. });
     let hint = if matches!(error, Error::Untrusted { .. }) {
         match &file.ca {
             Some(ca) => {

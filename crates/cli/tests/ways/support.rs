@@ -41,6 +41,7 @@ pub(crate) struct World {
     pub(crate) config: Config,
     pub(crate) service: Arc<Service>,
     pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) pem: String,
     _folder: TempDir,
 }
 
@@ -67,7 +68,8 @@ impl World {
         config.routes = vec![RouteConfig::new("api.test", format!("http://{upstream}").parse().unwrap())];
         change(&mut config);
         let gateway = Self::start(&config).await;
-        Self { gateway, config, service, certificate: signed.cert.der().clone(), _folder: folder }
+        let (certificate, pem) = (signed.cert.der().clone(), signed.cert.pem());
+        Self { gateway, config, service, certificate, pem, _folder: folder }
     }
 
     async fn start(config: &Config) -> Gateway<LocalBus> {

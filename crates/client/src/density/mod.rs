@@ -82,8 +82,8 @@ impl Density {
         *known = Arc::new(policy);
     }
 
-    /// Returns what the gateways ask for.
-    fn policy(&self) -> Arc<Policy> {
+    /// Returns what the gateways ask for over links.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
         Arc::clone(&lock(&self.policy))
     }
 

@@ -205,10 +205,10 @@ impl Whole {
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not named would not be a follower's failure too")]
 fn copied(error: &Error) -> Option<Error> {
     Some(match error {
-        Error::Closed => Error::Closed,
-        Error::Direct { host, reason, timeline } => {
-            Error::Direct { host: host.clone(), reason: reason.clone(), timeline: timeline.clone() }
+        Error::BrokeOff { host, way, reason, timeline } => {
+            Error::BrokeOff { host: host.clone(), way: *way, reason: reason.clone(), timeline: timeline.clone() }
         }
+        Error::Closed => Error::Closed,
         Error::NoWay { host, reason, timeline } => {
             Error::NoWay { host: host.clone(), reason: reason.clone(), timeline: timeline.clone() }
         }
@@ -222,6 +222,9 @@ fn copied(error: &Error) -> Option<Error> {
             Error::Reset { code: *code, detail: detail.clone(), timeline: timeline.clone() }
         }
         Error::Setup { reason } => Error::Setup { reason: reason.clone() },
+        Error::Tampered { host, reason, timeline } => {
+            Error::Tampered { host: host.clone(), reason: reason.clone(), timeline: timeline.clone() }
+        }
         Error::Ticket { reason } => Error::Ticket { reason: reason.clone() },
         Error::Untrusted { reason, timeline } => {
             Error::Untrusted { reason: reason.clone(), timeline: timeline.clone() }

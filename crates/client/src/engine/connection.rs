@@ -6,6 +6,7 @@ use ropeway_core::{
     CarrierKind,
     connect::{Candidate, ConnectionId, DropReason, Ended, FailReason, LostReason, Place, Prepared, Source, Unit},
     heartbeat::{INTERVAL_QUIC, INTERVAL_TCP},
+    request::Way,
     session::{self, ClientConfig, HelloFacts, LinkError},
     wire::message::NetworkKind,
 };
@@ -22,7 +23,7 @@ use super::{Answered, Engine, Fetched, Job, Member, link::Link};
 use crate::{
     Action, Event,
     builder::{AccessPoint, Seat},
-    identity::{Tickets, audience},
+    identity::{Tickets, audience, subject},
     shared::{EXCHANGES_MAX, Shared},
     sources::{Sources, Target},
 };
@@ -47,20 +48,32 @@ impl Engine {
         let known = self.ticket.clone();
         let (points, tickets) = (self.shared.config.access_points.clone(), self.shared.config.tickets.clone());
         let listed = listed(&self.shared);
+        let mut places: Vec<Place> = points.iter().flat_map(AccessPoint::known).collect();
+        places.extend(listed);
+        // Names are not waited for where there is somewhere to go already.
+        let is_known = !places.is_empty() || !self.resolved.is_empty();
+        let within = if is_known { LOOKUP_BESIDE_WITHIN } else { LOOKUP_WITHIN };
         self.jobs.spawn(async move {
-            let (mut places, ticket) = tokio::join!(resolve(&points), fetch(known, &tickets));
-            places.extend(listed);
-            Job::Fetched(Fetched { generation, places, ticket })
+            let (resolved, ticket) = tokio::join!(resolve(&points, within), fetch(known, &tickets));
+            Job::Fetched(Fetched { generation, places, resolved, ticket })
         });
     }
 
     pub(super) fn handle_fetched(&mut self, fetched: Fetched) {
-        let Fetched { generation, places, ticket } = fetched;
-        if places.is_empty() {
+        let Fetched { generation, mut places, resolved, ticket } = fetched;
+        if !resolved.is_empty() {
+            self.resolved = resolved;
+        }
+        places.extend(self.resolved.iter().cloned());
+        self.names_nothing = places.is_empty();
+        if self.names_nothing {
             self.trouble = Some("no name of an access point was resolved".into());
         }
         let ticket = match ticket {
             Ok(ticket) => {
+                if let Some(sources) = self.shared.sources() {
+                    sources.set_user(subject(&ticket));
+                }
                 self.ticket = Some(ticket);
                 None
             }
@@ -71,7 +84,7 @@ impl Engine {
 
     pub(super) fn dial(&mut self, number: ConnectionId, candidate: Candidate) {
         let name = self.shared.config.gateway.clone();
-        let log = self.shared.log.start(None, Action::Connect, candidate);
+        let log = self.shared.log.start(Way::Link, None, Action::Connect, candidate);
         let (dialer, answers) = (self.dialer.clone(), self.answers.0.clone());
         let task = self.jobs.spawn(async move {
             // Where nobody takes the sign of life, the race goes on as if there were none.
@@ -135,13 +148,13 @@ impl Engine {
         let Some(Connection { candidate, stage: Stage::Dialed(dialed), .. }) = self.connections.remove(&number) else {
             return;
         };
-        let log = self.shared.log.start(None, Action::Greet, candidate);
+        let log = self.shared.log.start(Way::Link, None, Action::Greet, candidate);
         let facts = self.facts(candidate.carrier);
         let Some(member) = self.members.get(&session) else { return };
         let key = self.shared.config.device_key.clone();
         let binding = dialed.carrier.binding();
         // Without a key to believe a list by, the policy alone is wanted.
-        let list_epoch_ms = self.shared.sources.get().map_or(u64::MAX, Sources::list_epoch_ms);
+        let list_epoch_ms = self.shared.sources().map_or(u64::MAX, Sources::list_epoch_ms);
         let (link, ()) = member.session.begin_link_with(|client, now| {
             let sign = |message: &[u8]| key.sign(message);
             client.set_list_epoch(list_epoch_ms);
@@ -262,7 +275,7 @@ pub(super) fn ended(ended: &Result<(), CarrierError>) -> Ended {
 
 /// Returns what the access list knows beyond what the app named, as far as its gateways have the name that links are greeted by.
 fn listed(shared: &Shared) -> Vec<Place> {
-    let Some(sources) = shared.sources.get() else { return Vec::new() };
+    let Some(sources) = shared.sources() else { return Vec::new() };
     let targets = sources.candidates().borrow().clone();
     let is_ours = |target: &&Target| target.gateway.as_ref().is_none_or(|name| *name == shared.config.gateway);
     let place = |target: &Target| Place {
@@ -273,26 +286,40 @@ fn listed(shared: &Shared) -> Vec<Place> {
     targets.iter().filter(is_ours).map(place).collect()
 }
 
-async fn resolve(points: &[AccessPoint]) -> Vec<Place> {
-    let lookups = points.iter().map(|point| async move {
-        let (addresses, source) = match &point.seat {
-            Seat::Address(address) => (vec![*address], Source::Config),
-            Seat::Name(name, port) => (look_up(name, *port).await, Source::Dns),
+impl AccessPoint {
+    /// Returns where it is, if its address was given.
+    fn known(&self) -> Vec<Place> {
+        match &self.seat {
+            Seat::Address(address) => self.places(*address, Source::Config),
+            Seat::Name(..) => Vec::new(),
+        }
+    }
+
+    fn places(&self, address: SocketAddr, source: Source) -> Vec<Place> {
+        let place = |carrier: &CarrierKind| {
+            let candidate = Candidate { address, carrier: *carrier };
+            Place { candidate, source, unit: self.unit.clone() }
         };
-        let places = addresses.into_iter().flat_map(|address| {
-            let place = move |carrier: &CarrierKind| {
-                let candidate = Candidate { address, carrier: *carrier };
-                Place { candidate, source, unit: point.unit.clone() }
-            };
-            point.carriers.iter().map(place)
-        });
-        places.collect::<Vec<_>>()
+        self.carriers.iter().map(place).collect()
+    }
+}
+
+/// Looks the names of access points up.
+async fn resolve(points: &[AccessPoint], within: Duration) -> Vec<Place> {
+    let lookups = points.iter().map(|point| async move {
+        match &point.seat {
+            Seat::Address(_) => Vec::new(),
+            Seat::Name(name, port) => {
+                let addresses = look_up(name, *port, within).await;
+                addresses.into_iter().flat_map(|address| point.places(address, Source::Dns)).collect()
+            }
+        }
     });
     futures_util::future::join_all(lookups).await.into_iter().flatten().collect()
 }
 
-async fn look_up(name: &str, port: u16) -> Vec<SocketAddr> {
-    match timeout(LOOKUP_WITHIN, tokio::net::lookup_host((name, port))).await {
+async fn look_up(name: &str, port: u16, within: Duration) -> Vec<SocketAddr> {
+    match timeout(within, tokio::net::lookup_host((name, port))).await {
         Ok(Ok(addresses)) => addresses.collect(),
         Ok(Err(error)) => {
             debug!(name, %error, "name of an access point was not resolved");
@@ -318,6 +345,10 @@ fn nonce() -> [u8; 16] {
 
 /// How long the names of access points may take. 2 s; Mars `net_source.cc`, its own DNS.
 const LOOKUP_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long they are waited for where other access points are known. 300 ms; as long as the sources of addresses wait for the system
+/// before they ask others.
+const LOOKUP_BESIDE_WITHIN: Duration = Duration::from_millis(300);
 
 /// How long a ticket may take: as long as a request waits for a link by default; our choice.
 const TICKET_WITHIN: Duration = Duration::from_secs(10);

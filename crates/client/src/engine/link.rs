@@ -107,14 +107,14 @@ impl Link {
                     continue;
                 }
                 ClientEvent::List(document) => {
-                    if let Some(sources) = self.shared.sources.get() {
+                    if let Some(sources) = self.shared.sources() {
                         sources.handle_list(&document);
                     }
                     continue;
                 }
                 ClientEvent::Policy(document) => {
                     self.shared.density.handle_policy(&document, &self.shared.config.density);
-                    if let Some(sources) = self.shared.sources.get() {
+                    if let Some(sources) = self.shared.sources() {
                         sources.handle_policy(&document);
                     }
                     continue;

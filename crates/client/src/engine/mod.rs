@@ -13,8 +13,8 @@ use std::{
 };
 
 use ropeway_core::{
-    connect::{Candidate, ConnectionId, Keeper, KeeperConfig, KeeperFailure, KeeperOutput, Place},
-    request::Hosts,
+    connect::{Candidate, ConnectionId, Keeper, KeeperConfig, KeeperFailure, KeeperOutput, Place, Records},
+    request::{Detours, Hosts},
     session::{self, Machine as _},
     wire::message::RefuseCode,
 };
@@ -35,14 +35,13 @@ use self::{
 };
 use crate::{
     Event, LinkState,
-    shared::{ClientSession, LinkFailure, Live, Shared, View},
-    sources::{Sources, SourcesSetup},
+    shared::{self, ClientSession, LinkFailure, Live, Shared, View},
+    sources::Sources,
 };
 
 /// Keeps the link of a client until all its handles are gone.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let trust = shared.config.trust.clone().map_or(Trust::Platform, Trust::Roots);
-    start_sources(&shared);
     match Dialer::new(&trust) {
         Ok(dialer) => Engine::new(shared, dialer).run().await,
         Err(error) => {
@@ -70,6 +69,10 @@ struct Engine {
     hosts: Option<Arc<Hosts>>,
     /// What went wrong last.
     trouble: Option<Arc<str>>,
+    /// What the names of access points led to last.
+    resolved: Vec<Place>,
+    /// No access point was known at the last attempt.
+    names_nothing: bool,
 }
 
 /// A session.
@@ -88,7 +91,10 @@ enum Job {
 /// What a link needs before the race.
 struct Fetched {
     generation: u64,
+    /// Of the addresses and the list.
     places: Vec<Place>,
+    /// Of the names.
+    resolved: Vec<Place>,
     ticket: Result<String, String>,
 }
 
@@ -103,7 +109,7 @@ impl Engine {
         let config = &shared.config;
         let config = KeeperConfig { establish: config.establish.clone(), reconnect: config.reconnect.clone() };
         Self {
-            keeper: Keeper::new(config, seed(), shared.clock.now()),
+            keeper: Keeper::new(config, shared::seed(), shared.clock.now()),
             hosts: shared.config.hosts.clone(),
             shared,
             dialer,
@@ -114,10 +120,13 @@ impl Engine {
             answers: mpsc::channel(ANSWERS_MAX),
             ticket: None,
             trouble: None,
+            resolved: Vec::new(),
+            names_nothing: false,
         }
     }
 
     async fn run(mut self) {
+        let mut listed = self.shared.sources().map(Sources::candidates);
         loop {
             self.obey_wishes();
             self.follow_keeper();
@@ -132,6 +141,11 @@ impl Engine {
                 Some(report) = self.reports.1.recv() => self.handle_report(report),
                 Some(answered) = self.answers.1.recv() => {
                     self.keeper.handle_answered(answered.connection, answered.rtt, self.shared.clock.now());
+                }
+                () = shared::changed(&mut listed) => {
+                    if self.names_nothing {
+                        self.keeper.handle_changed(false, self.shared.clock.now());
+                    }
                 }
                 Some(Ok(job)) = self.jobs.join_next(), if !self.jobs.is_empty() => match job {
                     Job::Dialed { connection, dialed } => self.handle_dialed(connection, dialed),
@@ -150,6 +164,11 @@ impl Engine {
                 KeeperOutput::Changed => has_changed = true,
                 KeeperOutput::Dial { connection, candidate } => self.dial(connection, candidate),
                 KeeperOutput::Drop { connection, reason } => self.drop_connection(connection, reason),
+                KeeperOutput::Exhausted => {
+                    if let Some(sources) = self.shared.sources() {
+                        sources.handle_failed_unit();
+                    }
+                }
                 KeeperOutput::ForgetTicket => self.ticket = None,
                 KeeperOutput::Greet { connection, session, fresh, .. } => self.greet(connection, session, fresh),
                 KeeperOutput::Leave { session } => self.leave(session),
@@ -181,9 +200,12 @@ impl Engine {
             for member in self.members.values() {
                 member.session.with(session::Client::check);
             }
-            if let Some(sources) = self.shared.sources.get() {
+            if let Some(sources) = self.shared.sources() {
                 sources.handle_network_changed();
             }
+            // What was learned of the network before says nothing of this one.
+            *self.shared.spots() = Records::new();
+            *self.shared.detours() = Detours::new();
             self.keeper.handle_changed(true, now);
         }
         if let Some(session) = unserved {
@@ -359,27 +381,6 @@ fn reason(ended: &Result<(), CarrierError>) -> String {
         Ok(()) => "closed".into(),
         Err(error) => error.to_string(),
     }
-}
-
-/// Begins to seek addresses beyond those that the app named, where it asked for that.
-fn start_sources(shared: &Arc<Shared>) {
-    if !shared.config.sources.is_wanted() {
-        return;
-    }
-    let setup = SourcesSetup { seed: seed(), ..shared.config.sources.clone() };
-    let watcher = shared.config.watcher.clone();
-    match Sources::start(setup, shared.clock, move |event| watcher.tell(Event::Sources(event))) {
-        // It is started once: this task is.
-        Ok(sources) => drop(shared.sources.set(sources)),
-        Err(error) => warn!(%error, "lists cannot be fetched, what the app named has to do"),
-    }
-}
-
-fn seed() -> u64 {
-    let mut seed = [0; 8];
-    // Without random bytes every client of a crowd begins alike; nothing else depends on it.
-    let _ = getrandom::fill(&mut seed);
-    u64::from_le_bytes(seed)
 }
 
 /// Reports that may wait for the engine; a link says four things in its life, of which two may come often.

@@ -2,130 +2,36 @@
 
 use std::{
     collections::BTreeMap,
-    future::{Future, poll_fn},
-    pin::Pin,
-    sync::{Arc, Mutex},
+    future::poll_fn,
+    sync::Arc,
     task::{Context, Poll},
 };
 
-use http::{Request, Response};
+use http::Response;
 use ropeway_core::{
     Time,
-    connect::Candidate,
-    request::{
-        Choice, Failure, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, Rung, TryEnd, TryId, Way,
-        choose,
-    },
-    session::Machine as _,
+    request::{Failure, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, TryEnd, TryId, Way},
 };
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::{Run, link};
-use crate::{
-    Action, Body, Error, Step,
-    shared::{ClientSession, Live, View, Waiting, lock},
-    short::{self, Cause, Executed, To, Trace},
+use super::{
+    Run,
+    attempt::{Failed, Sent, Try},
+    held,
+    plan::Ways,
 };
-
-/// A try that is under way.
-struct Try {
-    sending: Pin<Box<dyn Future<Output = Sent> + Send>>,
-    handover: Handover,
-    /// Its line in the timeline.
-    step: usize,
-    /// The session, where it is on a link.
-    session: Option<u64>,
-}
-
-/// How a try ended.
-type Sent = Result<Response<Body>, Failed>;
-
-/// Why a try brought no answer.
-pub(super) enum Failed {
-    /// The request's own fault, whatever the way.
-    App(Error),
-    /// The way's.
-    Way {
-        /// What is known of the request's fate.
-        end: TryEnd,
-        /// What the app is told if nothing else works.
-        error: Box<Error>,
-        /// What the timeline says.
-        told: String,
-    },
-}
-
-/// Whether a try was handed to a carrier, as far as it is known by now.
-#[derive(Clone, Default)]
-pub(super) struct Handover(Arc<Mutex<Place>>);
-
-#[derive(Default)]
-enum Place {
-    /// It was given up after it had been handed over.
-    Gone,
-    #[default]
-    Nowhere,
-    /// A channel of a session.
-    Session(ClientSession, u64),
-    /// A short link.
-    Short(Arc<Trace>),
-}
-
-impl Handover {
-    pub(super) fn is_done(&self) -> bool {
-        match &*lock(&self.0) {
-            Place::Gone => true,
-            Place::Nowhere => false,
-            Place::Session(session, channel) => session.peek(|client| !client.mux().is_unsent(*channel)),
-            Place::Short(trace) => trace.is_handed_off(),
-        }
-    }
-
-    /// Takes it back, unless it was handed over; says whether it was taken back. Both are one step: its link's driver runs beside.
-    fn take_back(&self) -> bool {
-        let mut place = lock(&self.0);
-        let is_free = match &*place {
-            Place::Gone => false,
-            Place::Nowhere => true,
-            Place::Session(session, channel) => session.with(|client, _| client.mux().take_back(*channel)),
-            // It is handed over by the task that asks here.
-            Place::Short(trace) => !trace.is_handed_off(),
-        };
-        if is_free {
-            *place = Place::Nowhere;
-        }
-        is_free
-    }
-
-    /// Notes the channel that was opened for it.
-    pub(super) fn place(&self, session: &ClientSession, channel: u64) {
-        *lock(&self.0) = Place::Session(session.clone(), channel);
-    }
-
-    /// Settles what is known before the channel is gone.
-    pub(super) fn leave(&self) {
-        let place = if self.is_done() { Place::Gone } else { Place::Nowhere };
-        *lock(&self.0) = place;
-    }
-
-    fn follow(&self, trace: &Arc<Trace>) {
-        *lock(&self.0) = Place::Short(Arc::clone(trace));
-    }
-
-    /// Returns where a short link led, once there was one.
-    fn peer(&self) -> Option<Candidate> {
-        match &*lock(&self.0) {
-            Place::Gone | Place::Nowhere | Place::Session(..) => None,
-            Place::Short(trace) => trace.peer(),
-        }
-    }
-}
+use crate::{
+    Body, Error,
+    shared::{Live, View, Waiting, changed},
+    sources::Sources,
+};
 
 /// What happened first.
 enum Event {
     Ended(TryId, Sent),
     Timeout,
+    /// The link is another, or more is known of where to go.
     View,
 }
 
@@ -148,21 +54,24 @@ impl Run {
     pub(super) async fn climb(&mut self) -> Result<Response<Body>, Error> {
         let shared = Arc::clone(self.handle.shared());
         let mut views = shared.view.subscribe();
+        let mut changes = shared.sources().map(Sources::changes);
         let mut view = views.borrow_and_update().clone();
-        let (mut rungs, mut is_served) = self.rungs(&view)?;
-        let link = view.link(is_served, self.began, shared.clock.now());
+        let mut ways = self.ways(&view)?;
+        let link = view.link(ways.is_known, self.began, shared.clock.now());
         let config = LadderConfig {
             link_wait: shared.config.link_wait,
             link_wait_until: Some(self.began + self.within()),
+            links_max: ways.links_max,
             ..LadderConfig::default()
         };
-        let mut ladder = Ladder::new(config, self.facts, rungs.clone(), link, &mut shared.budget(), shared.clock.now());
+        let rungs = ways.rungs.iter().copied();
+        let mut ladder = Ladder::new(config, ways.facts, rungs, link, &mut shared.budget(), shared.clock.now());
         let mut climb = Climb { live: view.live.clone(), ..Climb::default() };
         loop {
             if view.closed {
                 return Err(Error::Closed);
             }
-            if let Some(answer) = self.follow(&mut ladder, &mut climb, &view)? {
+            if let Some(answer) = self.follow(&mut ladder, &mut climb, &ways, &view)? {
                 return Ok(answer);
             }
             let wake = ladder.poll_timeout().map_or_else(far, |at| shared.clock.instant(at));
@@ -170,6 +79,7 @@ impl Run {
                 ended = climb.next() => Event::Ended(ended.0, ended.1),
                 // The sender lives as long as `shared`.
                 _ = views.changed() => Event::View,
+                () = changed(&mut changes) => Event::View,
                 () = sleep_until(wake) => Event::Timeout,
             };
             let now = shared.clock.now();
@@ -183,38 +93,25 @@ impl Run {
                 Event::View => {
                     view = views.borrow_and_update().clone();
                     climb.live = view.live.clone();
-                    let ways;
-                    (ways, is_served) = self.rungs(&view)?;
-                    if ways != rungs {
-                        rungs = ways;
-                        ladder.replace(rungs.clone(), &mut shared.budget(), now);
+                    let before = std::mem::replace(&mut ways, self.ways(&view)?);
+                    if (&ways.rungs, ways.facts) != (&before.rungs, before.facts) {
+                        ladder.replace(ways.facts, ways.rungs.iter().copied(), &mut shared.budget(), now);
                     }
-                    let link = view.link(is_served, self.began, now);
+                    let link = view.link(ways.is_known, self.began, now);
                     ladder.handle_link(link, &mut shared.budget(), now);
                 }
             }
         }
     }
 
-    /// Returns the ways that this request may take, in their order, and whether it is known what the gateways serve.
-    fn rungs(&self, view: &View) -> Result<(Vec<Rung>, bool), Error> {
-        let has_access_point = !self.handle.shared().config.access_points.is_empty();
-        let choice = choose(&self.target(), view.hosts.as_deref(), has_access_point);
-        let (way, is_known) = match choice.map_err(|none| self.no_choice(none))? {
-            Choice::Await => (Way::Link, false),
-            Choice::Take(way) => (way, true),
-        };
-        let tries = match way {
-            Way::Direct => DIRECT_TRIES,
-            // The ladder itself goes from one link to the next.
-            Way::Link => 1,
-        };
-        let rung = |number| Rung { way, first_byte: self.within(), is_last: number == tries };
-        Ok(((1..=tries).map(rung).collect(), is_known))
-    }
-
     /// Does what the ladder asks for.
-    fn follow(&mut self, ladder: &mut Ladder, climb: &mut Climb, view: &View) -> Result<Option<Response<Body>>, Error> {
+    fn follow(
+        &mut self,
+        ladder: &mut Ladder,
+        climb: &mut Climb,
+        ways: &Ways,
+        view: &View,
+    ) -> Result<Option<Response<Body>>, Error> {
         let shared = Arc::clone(self.handle.shared());
         while let Some(output) = ladder.poll_output() {
             let now = shared.clock.now();
@@ -229,6 +126,8 @@ impl Run {
                     if climb.tries.get(&number).is_some_and(|running| running.handover.take_back())
                         && let Some(running) = climb.tries.remove(&number)
                     {
+                        shared.detours().handle_failed(&self.host, running.way, now);
+                        running.stalled.into_iter().for_each(|address| held::note_stalled(&shared, address));
                         self.steps.end(running.step, now.since(self.began), Some("taken back".into()));
                         ladder.handle_ended(number, TryEnd::NotSent, &mut shared.budget(), now);
                     }
@@ -242,8 +141,10 @@ impl Run {
                     let Some(request) = self.take_request() else {
                         return Err(super::not_executed("its body is used up"));
                     };
-                    let begun = self.begin(rung, live, request);
-                    climb.tries.insert(number, begun);
+                    match self.begin(rung, live, ways, request) {
+                        Some(begun) => drop(climb.tries.insert(number, begun)),
+                        None => ladder.handle_ended(number, TryEnd::NotSent, &mut shared.budget(), now),
+                    }
                 }
             }
         }
@@ -256,38 +157,6 @@ impl Run {
             climb.waiting = None;
         }
         Ok(None)
-    }
-
-    /// Begins a try.
-    fn begin(&mut self, rung: Rung, live: Option<Live>, request: Request<Body>) -> Try {
-        let now = self.handle.shared().clock.now();
-        let step = self.steps.push(Step {
-            action: Action::Exchange,
-            way: rung.way,
-            address: live.as_ref().map(|live| live.candidate.address),
-            carrier: live.as_ref().map(|live| live.candidate.carrier),
-            started: now.since(self.began),
-            ended: None,
-            error: None,
-        });
-        let handover = Handover::default();
-        self.handover = handover.clone();
-        let (handle, session) = (self.handle.clone(), live.as_ref().map(|live| live.number));
-        let placed = handover.clone();
-        let sending: Pin<Box<dyn Future<Output = Sent> + Send>> = match live {
-            Some(live) => Box::pin(async move { link::send(&handle, live, request, &placed).await }),
-            None => {
-                self.went_directly = true;
-                let (host, idempotent) = (self.host.clone(), self.facts.idempotent);
-                let trace = Arc::default();
-                placed.follow(&trace);
-                Box::pin(async move {
-                    let sent = handle.shared().short.send(request, To::Name, &trace).await;
-                    sent.map_err(|failed| directly(failed, host, idempotent))
-                })
-            }
-        };
-        Try { sending, handover, step, session }
     }
 
     /// Takes in how a try ended; returns its answer if it is the request's.
@@ -310,6 +179,7 @@ impl Run {
         }
         let (end, told) = match sent {
             Ok(answer) => {
+                shared.detours().handle_worked(&self.host, ended.way);
                 let is_unexecuted = answer.headers().contains_key(NOT_EXECUTED_HEADER);
                 let Some(session) = ended.session.filter(|_| is_unexecuted && ladder.may_climb(number)) else {
                     self.steps.end(ended.step, now.since(self.began), None);
@@ -325,6 +195,9 @@ impl Run {
                 return Err(error);
             }
             Err(Failed::Way { end, error, told }) => {
+                if end == TryEnd::NotSent {
+                    shared.detours().handle_failed(&self.host, ended.way, now);
+                }
                 climb.last = Some(*error);
                 (end, told)
             }
@@ -335,23 +208,12 @@ impl Run {
         Ok(None)
     }
 
-    /// Returns a copy of the request to send, unless its body is used up.
-    fn take_request(&mut self) -> Option<Request<Body>> {
-        let body = match &self.body {
-            Some(body) => match body.again() {
-                Some(again) => again,
-                None => self.body.take()?,
-            },
-            None => return None,
-        };
-        Some(self.head.clone().map(|()| body))
-    }
-
     /// Returns what the app is told when nothing is left to try.
     fn failed(&self, failure: Failure, climb: &mut Climb, view: &View) -> Error {
         let known = view.failure.clone().filter(|failure| failure.concerns(self.began));
         match (failure, climb.last.take(), known) {
-            (Failure::NotExecuted, None, Some(known)) => known.error(),
+            // Why there is no link says more than how the ways around it failed.
+            (Failure::NotExecuted, _, Some(known)) => known.error(),
             (Failure::NotExecuted, None, None) => {
                 let waited =
                     climb.waits_since.map_or(0, |since| self.handle.shared().clock.now().since(since).as_millis());
@@ -387,34 +249,14 @@ impl View {
     fn link(&self, is_known: bool, began: Time, now: Time) -> LinkView {
         let is_hopeless = self.failure.as_ref().is_some_and(|failure| failure.concerns(began));
         match self.link {
-            LinkView::Open { .. } if !is_known => LinkView::Sought { alive_at: Some(now) },
+            LinkView::Open { .. } if !is_known => LinkView::Sought { since: None, alive_at: Some(now) },
             LinkView::None | LinkView::Sought { .. } if is_hopeless => LinkView::None,
             LinkView::None | LinkView::Open { .. } | LinkView::Sought { .. } => self.link,
         }
     }
 }
 
-/// Says in the words of the ladder how a call without a gateway failed.
-fn directly(failed: short::Failed, host: String, idempotent: bool) -> Failed {
-    let told = failed.to_string();
-    let reason = told.clone();
-    let (end, error) = match (failed.cause, failed.executed) {
-        (Cause::Body(error), _) => return Failed::App(error),
-        (_, Executed::NotSent) => (TryEnd::NotSent, Error::NoWay { host, reason, timeline: Box::default() }),
-        (_, Executed::No) => (TryEnd::NotExecuted, Error::NotExecuted { reason, timeline: Box::default() }),
-        // Whether it ran does not matter to what may run twice; what went wrong does.
-        (_, Executed::Maybe) if idempotent => {
-            (TryEnd::MayHaveRun, Error::Direct { host, reason, timeline: Box::default() })
-        }
-        (_, Executed::Maybe) => (TryEnd::MayHaveRun, Error::OutcomeUnknown { timeline: Box::default() }),
-    };
-    Failed::Way { end, error: Box::new(error), told }
-}
-
 /// A time that does not come while a request lives.
 fn far() -> Instant {
     Instant::now() + std::time::Duration::from_secs(86_400)
 }
-
-/// Tries of a call without a gateway. 4: the first and three more, the most that DESIGN section 5 gives one way.
-const DIRECT_TRIES: u32 = 4;

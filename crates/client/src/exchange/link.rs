@@ -22,7 +22,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::climb::{Failed, Handover};
+use super::attempt::{Failed, Handover};
 use crate::{
     Body, Error,
     client::Handle,

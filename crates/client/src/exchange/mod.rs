@@ -1,22 +1,30 @@
 //! One request from the app to the head of its answer.
 
+mod attempt;
 mod climb;
+mod held;
 mod link;
+mod plan;
 
-use std::time::Duration;
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::Authority};
 use http_body::Body as _;
-use ropeway_core::{
-    Time,
-    request::{NoChoice, RequestFacts, Target, Way, is_idempotent},
-};
+use ropeway_core::{Time, request::Way};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
 
-use self::climb::Handover;
+use self::attempt::Handover;
 pub(crate) use self::link::LinkBody;
-use crate::{Body, Error, Phase, Timeline, client::Handle, shared::ANSWER_WITHIN};
+use crate::{
+    Body, Error, Phase, Timeline,
+    client::Handle,
+    shared::{ANSWER_WITHIN, lock},
+};
 
 /// What the app says about one request, beside the request itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,17 +72,23 @@ struct Run {
     handle: Handle,
     /// Method, URL and headers, without the body.
     head: Request<()>,
-    body: Option<Body>,
+    /// Its body, until it is used up.
+    body: Arc<Mutex<Option<Body>>>,
+    /// Bytes of its body, where that is known.
+    body_bytes: Option<u64>,
+    /// Its body is at hand from its first byte on.
+    is_replayable: bool,
     options: Options,
     host: String,
     port: u16,
-    facts: RequestFacts,
     began: Time,
     steps: Timeline,
     /// It waited for a link, so that the attempts for one belong to its timeline.
     waited: bool,
     /// It was sent to its host without a gateway, so that the attempts to connect there belong to its timeline.
     went_directly: bool,
+    /// Addresses that were tried one at a time.
+    tried: Vec<SocketAddr>,
     /// What is under way was handed to a carrier.
     handover: Handover,
 }
@@ -95,23 +109,22 @@ impl Run {
         {
             parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
-        let idempotent =
-            options.idempotent || is_idempotent(&parts.method) || parts.headers.contains_key(IDEMPOTENCY_KEY);
-        let facts = RequestFacts { idempotent, replayable: body.again().is_some() };
         let began = handle.shared().clock.now();
         let head = Request::from_parts(parts, ());
         Ok(Self {
             handle,
             head,
-            body: Some(body),
+            body_bytes: length,
+            is_replayable: body.again().is_some(),
+            body: Arc::new(Mutex::new(Some(body))),
             options,
             host,
             port,
-            facts,
             began,
             steps: Timeline::default(),
             waited: false,
             went_directly: false,
+            tried: Vec::new(),
             handover: Handover::default(),
         })
     }
@@ -131,21 +144,11 @@ impl Run {
         self.total().unwrap_or(ANSWER_WITHIN)
     }
 
-    fn target(&self) -> Target<'_> {
-        Target {
-            host: &self.host,
-            port: self.port,
-            encrypted: self.head.uri().scheme_str() == Some("https"),
-            plain_http: self.options.plain_http || self.handle.shared().config.plain_http,
-            forced: self.options.way,
-        }
-    }
-
-    fn no_choice(&self, none: NoChoice) -> Error {
-        match none {
-            NoChoice::NoAccessPoint => Error::Invalid("the link is asked for, and there is no access point".into()),
-            NoChoice::PlainHttp => Error::PlainHttp { host: self.host.clone() },
-        }
+    /// Returns the request to send, unless its body is used up.
+    fn take_request(&self) -> Option<Request<Body>> {
+        let again = lock(&self.body).as_ref().map(Body::again)?;
+        let body = again.unwrap_or_else(|| Body::lent(&self.body));
+        Some(self.head.clone().map(|()| body))
     }
 
     /// Returns what was tried, connections included.
@@ -201,11 +204,12 @@ fn not_executed(reason: &str) -> Error {
 
 fn with_timeline(mut error: Error, known: Timeline) -> Error {
     match &mut error {
-        Error::Direct { timeline, .. }
+        Error::BrokeOff { timeline, .. }
         | Error::NoWay { timeline, .. }
         | Error::NotExecuted { timeline, .. }
         | Error::OutcomeUnknown { timeline }
         | Error::Reset { timeline, .. }
+        | Error::Tampered { timeline, .. }
         | Error::Timeout { timeline, .. }
         | Error::Untrusted { timeline, .. } => **timeline = known,
         Error::Body(_)

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -13,6 +13,7 @@ use ropeway_core::{
     connect::{
         AltSvc, AttemptId, Candidate, FailReason, Race, RaceConfig, RaceOutput, Records, Score, Source, candidate,
     },
+    request::Way,
 };
 use ropeway_net::{
     Clock,
@@ -44,8 +45,12 @@ pub(super) struct Connector {
     pub(super) alt_svc: Arc<Mutex<AltSvc>>,
     pub(super) race: RaceConfig,
     pub(super) log: Arc<AttemptLog>,
+    pub(super) on_untrusted: OnUntrusted,
     pub(super) clock: Clock,
 }
+
+/// Is told of an address whose certificate was not the host's.
+pub(crate) type OnUntrusted = Arc<dyn Fn(&str, IpAddr) + Send + Sync>;
 
 /// An address to try, and the port on which it may speak HTTP/3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +103,7 @@ impl Connector {
         target: Target,
         places: Vec<Place>,
         source: Source,
+        way: Way,
     ) -> Result<(Candidate, Opened), ConnectError> {
         let now = self.clock.now();
         let h3 = self.h3.is_some() && target.encrypted;
@@ -115,6 +121,7 @@ impl Connector {
             race: Race::new(self.race.clone(), ranked, now),
             host: target.origin.host.as_str().into(),
             connector: self,
+            way,
             target,
             offers_both,
             attempts: JoinSet::new(),
@@ -123,6 +130,7 @@ impl Connector {
             winner: Some(winner),
             won: None,
             quic: None,
+            quic_until: None,
             untrusted: None,
         };
         tokio::spawn(run.drive());
@@ -134,6 +142,7 @@ impl Connector {
 struct Run {
     race: Race,
     connector: Connector,
+    way: Way,
     target: Target,
     host: Arc<str>,
     offers_both: bool,
@@ -144,6 +153,8 @@ struct Run {
     won: Option<CarrierKind>,
     /// Whether HTTP/3 worked, once an attempt has shown it.
     quic: Option<bool>,
+    /// Until when HTTP/3 may still win where TCP has failed.
+    quic_until: Option<Instant>,
     untrusted: Option<String>,
 }
 
@@ -165,12 +176,16 @@ impl Run {
             }
             let clock = self.connector.clock;
             let deadline = self.race.poll_timeout().map_or_else(Instant::now, |(at, _)| clock.instant(at));
+            let deadline = self.quic_until.map_or(deadline, |until| until.min(deadline));
             tokio::select! {
                 Some(Ok((attempt, result))) = self.attempts.join_next(), if !self.attempts.is_empty() => {
                     self.ended(attempt, result);
                 }
                 Some((attempt, rtt)) = answered.recv() => self.race.handle_alive(attempt, rtt, clock.now()),
-                () = sleep_until(deadline) => self.race.handle_timeout(clock.now()),
+                () = sleep_until(deadline) => {
+                    self.end_quic();
+                    self.race.handle_timeout(clock.now());
+                }
             }
         }
         self.learn();
@@ -193,7 +208,10 @@ impl Run {
             }
             RaceOutput::Scored { candidate, score } => self.score(candidate, score),
             RaceOutput::Start { attempt, candidate } => {
-                let log = self.connector.log.start(Some(Arc::clone(&self.host)), Action::Connect, candidate);
+                if candidate.carrier != CarrierKind::Quic {
+                    self.quic_until = None;
+                }
+                let log = self.connector.log.start(self.way, Some(Arc::clone(&self.host)), Action::Connect, candidate);
                 let alive = alive.clone();
                 let answered = move |rtt| {
                     // There is room for each attempt's; a race that is over hears nothing.
@@ -235,11 +253,30 @@ impl Run {
                     self.quic.get_or_insert(false);
                 }
                 if reason == FailReason::Untrusted {
+                    (self.connector.on_untrusted)(&self.host, candidate.address.ip());
                     self.untrusted.get_or_insert(told);
                 }
                 self.race.handle_failed(attempt, reason, now);
+                let is_alone = self.running.values().all(|running| running.candidate.carrier == CarrierKind::Quic);
+                if !is_quic && is_alone && self.won.is_none() {
+                    self.quic_until = Some(Instant::now() + QUIC_ALONE_WITHIN);
+                }
             }
         }
+    }
+
+    /// Gives HTTP/3 up that has been alone for too long.
+    fn end_quic(&mut self) {
+        if self.quic_until.is_none_or(|until| Instant::now() < until) {
+            return;
+        }
+        self.quic_until = None;
+        let now = self.connector.clock.now();
+        for (attempt, running) in std::mem::take(&mut self.running) {
+            self.give_up(running);
+            self.race.handle_failed(attempt, FailReason::TimedOut, now);
+        }
+        self.quic.get_or_insert(false);
     }
 
     fn score(&mut self, candidate: Candidate, score: Score) {
@@ -316,6 +353,10 @@ impl Failure {
         Self { reason: socket_reason(error.kind()), told: error.to_string() }
     }
 }
+
+/// How much longer HTTP/3 may take once TCP has failed. 1 s; our choice: whoever cuts TCP off lets UDP through or swallows it, and other
+/// ways are left.
+const QUIC_ALONE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Addresses of one name that are looked at. 16; our choice: a race tries five, and a name may have ten thousand.
 const PLACES_MAX: usize = 16;

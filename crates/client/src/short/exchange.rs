@@ -12,11 +12,11 @@ use hyper::body::Incoming;
 use ropeway_core::Side;
 
 use super::{
-    Cause, Executed, Trace,
+    Cause, Executed,
     h3::H3Answer,
     pool::{Lease, Sender},
 };
-use crate::{Body, Error};
+use crate::{Body, Error, way::Trace};
 
 /// The body of an answer, which keeps its connection.
 pub(crate) struct ShortBody {

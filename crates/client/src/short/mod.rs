@@ -6,8 +6,6 @@
 mod connect;
 mod exchange;
 mod h3;
-#[cfg_attr(not(test), expect(dead_code, reason = "the last try of plain HTTP and of the sealed pipe"))]
-pub(crate) mod http10;
 mod io;
 mod pool;
 mod resolve;
@@ -17,10 +15,7 @@ mod tls;
 use std::{
     fmt,
     net::SocketAddr,
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
@@ -29,17 +24,17 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use ropeway_core::{
     CarrierKind,
     connect::{AltSvc, Candidate, RaceConfig, Records, Source},
-    request::Hosts,
+    request::{Hosts, Way},
 };
 use ropeway_net::{Clock, h3::H3Dialer};
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 
 pub(crate) use self::{
-    connect::ConnectError,
+    connect::{ConnectError, OnUntrusted},
     exchange::ShortBody,
     pool::Limits,
-    resolve::{Resolver, system as system_resolver},
+    resolve::{Resolver, resolver},
 };
 use self::{
     connect::{Connector, Opened, Place},
@@ -51,6 +46,7 @@ use self::{
 use crate::{
     Body, BoxError, Error,
     shared::{AttemptLog, lock},
+    way::Trace,
 };
 
 /// What short links are made of.
@@ -62,6 +58,7 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) race: RaceConfig,
     pub(crate) resolver: Resolver,
+    pub(crate) on_untrusted: OnUntrusted,
     pub(crate) log: Arc<AttemptLog>,
     pub(crate) clock: Clock,
 }
@@ -71,6 +68,8 @@ pub(crate) struct Short {
     setup: Setup,
     pool: Arc<Pool>,
     alt_svc: Arc<Mutex<AltSvc>>,
+    /// Asks the system alone.
+    system: Resolver,
     /// Made with the first call: the platform's certificates take a while to read.
     connector: OnceLock<Result<Connector, String>>,
 }
@@ -79,10 +78,11 @@ pub(crate) struct Short {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum To<'a> {
     /// To one of these addresses.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the ladder's to take"))]
     Addresses(&'a [Listed]),
     /// To an address of the URL's host.
     Name,
+    /// To an address of the URL's host as the system knows it, over TCP and on a connection of its own.
+    Original,
 }
 
 /// An address of the access list.
@@ -93,13 +93,6 @@ pub(crate) struct Listed {
     pub(crate) h3: bool,
 }
 
-/// How far an exchange has come, for whoever gives it up.
-#[derive(Debug, Default)]
-pub(crate) struct Trace {
-    handed_off: AtomicBool,
-    peer: Mutex<Option<Candidate>>,
-}
-
 /// How an exchange failed.
 #[derive(Debug)]
 pub(crate) struct Failed {
@@ -107,11 +100,7 @@ pub(crate) struct Failed {
     pub(crate) cause: Cause,
     /// Whether the host may have executed the request.
     pub(crate) executed: Executed,
-    /// Where the connection led, if there was one.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the ladder's to read"))]
-    pub(crate) peer: Option<Candidate>,
     /// Whether the connection had carried a request before, so that it may simply have been at its end.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the ladder's to read"))]
     pub(crate) is_reused: bool,
 }
 
@@ -152,7 +141,7 @@ pub(crate) enum Cause {
 impl Short {
     pub(crate) fn new(setup: Setup) -> Self {
         let pool = Pool::new(setup.limits);
-        Self { setup, pool, alt_svc: Arc::default(), connector: OnceLock::new() }
+        Self { setup, pool, alt_svc: Arc::default(), system: resolve::system(), connector: OnceLock::new() }
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -164,7 +153,7 @@ impl Short {
         to: To<'_>,
         trace: &Trace,
     ) -> Result<Response<Body>, Failed> {
-        let fail = |cause, executed, is_reused| Failed { cause, executed, peer: trace.peer(), is_reused };
+        let fail = |cause, executed, is_reused| Failed { cause, executed, is_reused };
         let target = Target::of(request.uri());
         let target = target.map_err(|reason| fail(Cause::Request(reason), Executed::NotSent, false))?;
         let connector = match self.connector.get_or_init(|| self.connector()) {
@@ -173,10 +162,9 @@ impl Short {
         };
         let listed: Vec<SocketAddr> = match to {
             To::Addresses(listed) => listed.iter().map(|listed| listed.address).collect(),
-            To::Name => Vec::new(),
+            To::Name | To::Original => Vec::new(),
         };
-        let by_address = matches!(to, To::Addresses(_));
-        let key = Key { encrypted: target.encrypted, origin: target.origin.clone(), by_address };
+        let key = Key { encrypted: target.encrypted, origin: target.origin.clone(), way: to.way() };
         let broken = Arc::new(Mutex::new(None));
         let mut request = request.map(|body| body.noting(&broken));
         let mut stale_left = STALE_MAX;
@@ -232,19 +220,22 @@ impl Short {
                     })
                     .collect(),
             ),
-            To::Name => None,
+            To::Name | To::Original => None,
         };
-        let resolving = (self.setup.resolver)(&origin.host, origin.port);
+        let way = to.way();
+        let is_original = way == Way::Original;
+        let resolver = if is_original { &self.system } else { &self.setup.resolver };
+        let resolving = resolver(&origin.host, origin.port);
         async move {
             let (places, source) = match listed {
                 Some(places) => (places, Source::List),
                 None => {
                     let resolved = resolving.await.map_err(|error| ConnectError::Unresolved(error.to_string()))?;
-                    let h3 = here(resolved.h3_hint || is_named, target.origin.port);
+                    let h3 = here(resolved.h3_hint || is_named, target.origin.port).filter(|_| !is_original);
                     (resolved.addresses.into_iter().map(|address| Place { address, h3 }).collect(), Source::Config)
                 }
             };
-            let (peer, opened) = connector.connect(target, places, source).await?;
+            let (peer, opened) = connector.connect(target, places, source, way).await?;
             let sender = begin_http(opened).await.map_err(ConnectError::Http)?;
             Ok((peer, sender))
         }
@@ -276,6 +267,7 @@ impl Short {
             alt_svc: Arc::clone(&self.alt_svc),
             race: self.setup.race.clone(),
             log: Arc::clone(&self.setup.log),
+            on_untrusted: Arc::clone(&self.setup.on_untrusted),
             clock: self.setup.clock,
         })
     }
@@ -287,35 +279,20 @@ impl Short {
     }
 }
 
-impl Trace {
-    /// Says whether the request was handed to a connection.
-    pub(crate) fn is_handed_off(&self) -> bool {
-        self.handed_off.load(Ordering::Relaxed)
-    }
-
-    /// Returns where the request was sent, if it was.
-    pub(crate) fn peer(&self) -> Option<Candidate> {
-        *lock(&self.peer)
-    }
-
-    fn set_handed_off(&self, handed_off: bool) {
-        self.handed_off.store(handed_off, Ordering::Relaxed);
-    }
-
-    fn hand_off(&self, peer: Candidate) {
-        *lock(&self.peer) = Some(peer);
-        self.set_handed_off(true);
-    }
-
-    /// Notes that nothing was written after all.
-    fn take_back(&self) {
-        self.set_handed_off(false);
+impl To<'_> {
+    const fn way(self) -> Way {
+        match self {
+            To::Addresses(_) => Way::Address,
+            To::Name => Way::Name,
+            To::Original => Way::Original,
+        }
     }
 }
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.cause.fmt(f)
+        self.cause.fmt(f)?;
+        f.write_str(if self.is_reused { ", on a connection that had been used before" } else { "" })
     }
 }
 

@@ -13,7 +13,10 @@ use futures_util::{
     future::{BoxFuture, Shared},
 };
 use hyper::client::conn::{http1, http2};
-use ropeway_core::connect::{Candidate, Origin};
+use ropeway_core::{
+    connect::{Candidate, Origin},
+    request::Way,
+};
 use tokio::{
     sync::{Notify, futures::OwnedNotified, oneshot},
     time::{Instant, sleep},
@@ -47,8 +50,8 @@ pub(crate) struct Limits {
 pub(super) struct Key {
     pub(super) encrypted: bool,
     pub(super) origin: Origin,
-    /// Whether it leads to a listed address instead of one of the name's.
-    pub(super) by_address: bool,
+    /// The way it was opened for.
+    pub(super) way: Way,
 }
 
 /// What sends requests on a connection.
@@ -157,7 +160,8 @@ impl Pool {
         host.prune(idle);
         // The port of HTTP/3 may be another than the listed one.
         let is_listed = |peer: Candidate| listed.iter().any(|listed| listed.ip() == peer.address.ip());
-        let is_usable = |entry: &&mut Entry| entry.sender.is_some() && (!key.by_address || is_listed(entry.peer));
+        let is_usable =
+            |entry: &&mut Entry| entry.sender.is_some() && (key.way != Way::Address || is_listed(entry.peer));
         let multiplexed = host.open.iter().filter(|entry| entry.http != Http::H1).count();
         let least = host.open.iter_mut().filter(is_usable).min_by_key(|entry| entry.requests);
         let changed = Arc::clone(&host.changed).notified_owned();

@@ -1,8 +1,17 @@
 //! Where the addresses of a host come from.
 
-use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::time::timeout;
+
+use crate::sources::Sources;
 
 /// Finds the addresses of a host at a port.
 pub(crate) type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
@@ -19,8 +28,22 @@ pub(crate) struct Resolved {
     pub(crate) h3_hint: bool,
 }
 
+/// Asks the sources of addresses, where the client has some, and else the operating system.
+pub(crate) fn resolver(sources: Arc<OnceLock<Option<Sources>>>) -> Resolver {
+    let system = system();
+    Arc::new(move |host, port| {
+        let Some(sources) = sources.get().cloned().flatten() else { return system(host, port) };
+        let host = host.to_owned();
+        Box::pin(async move {
+            let resolved = sources.resolve(&host, port).await.map_err(io::Error::other)?;
+            let addresses = resolved.into_iter().map(|(address, _)| address).collect();
+            Ok(Resolved { addresses, h3_hint: sources.speaks_h3(&host) })
+        })
+    })
+}
+
 /// Asks the operating system.
-pub(crate) fn system() -> Resolver {
+pub(super) fn system() -> Resolver {
     Arc::new(|host, port| {
         let host = host.to_owned();
         Box::pin(async move {

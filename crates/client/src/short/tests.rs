@@ -1,6 +1,9 @@
 //! Short links against hosts on loopback.
 
-use std::{sync::atomic::AtomicUsize, time::Duration};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -32,6 +35,7 @@ fn short_with(authority: &Authority, address: SocketAddr, change: impl FnOnce(&m
         limits: Limits::default(),
         race: RaceConfig::default(),
         resolver,
+        on_untrusted: Arc::new(|_, _| ()),
         log: Arc::new(AttemptLog::new(clock)),
         clock,
     };
@@ -217,7 +221,7 @@ async fn a_post_on_a_reused_connection_that_breaks_may_have_been_executed() {
     let (failed, trace) = ask(&short, post("/break", "pay"), To::Name).await.unwrap_err();
     assert!(matches!(failed.cause, Cause::Exchange(_)), "{failed}");
     assert_eq!((failed.executed, failed.is_reused, trace.is_handed_off()), (Executed::Maybe, true, true));
-    assert_eq!((failed.peer.unwrap().address, host.requests()), (host.address, 2));
+    assert_eq!((trace.peer().unwrap().address, host.requests()), (host.address, 2));
 }
 
 #[tokio::test]
@@ -304,7 +308,7 @@ async fn an_idle_connection_is_closed_after_its_time() {
     let (near, mut far) = tokio::io::duplex(1024);
     let pool = Pool::new(Limits::default());
     let origin = ropeway_core::connect::Origin { host: "api.test".into(), port: 80 };
-    let key = Key { encrypted: false, origin, by_address: false };
+    let key = Key { encrypted: false, origin, way: Way::Name };
     let peer = Candidate { address: "192.0.2.1:80".parse().unwrap(), carrier: CarrierKind::Tls };
     let near = Mutex::new(Some(near));
     let open = || {

@@ -39,6 +39,8 @@ pub(super) struct Inner {
     state: Option<StateFile>,
     watcher: Box<dyn Fn(SourcesEvent) + Send + Sync>,
     pub(super) targets: watch::Sender<Arc<Vec<Target>>>,
+    /// Counts how often something that is read from the machine became another.
+    pub(super) changes: watch::Sender<u64>,
     /// Something that is read from the machine is another than before.
     changed: Notify,
     /// The machine's deadline may be another than before.
@@ -92,6 +94,7 @@ impl Inner {
             state,
             watcher,
             targets: watch::Sender::new(Arc::default()),
+            changes: watch::Sender::new(0),
             changed: Notify::new(),
             rearmed: Arc::new(Notify::new()),
             own: own.clone(),
@@ -185,7 +188,10 @@ impl Inner {
     fn act(&self, output: SourcesOutput) {
         match output {
             SourcesOutput::Ask { ask, server, question } => self.ask(ask, server, question),
-            SourcesOutput::Changed => self.changed.notify_waiters(),
+            SourcesOutput::Changed => {
+                self.changed.notify_waiters();
+                self.changes.send_modify(|changes| *changes += 1);
+            }
             SourcesOutput::Store(document) => self.keep(document),
             SourcesOutput::Warn(warning) => (self.watcher)(SourcesEvent::Warning(warning)),
         }

@@ -14,7 +14,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropeway_core::{CarrierKind, connect::sources::SourcesConfig, policy::Policy};
+use ropeway_core::{
+    CarrierKind,
+    connect::sources::SourcesConfig,
+    policy::{Policy, RouteRules},
+};
 use ropeway_net::{
     Clock,
     dns::{Dispatch, Doh, web_config},
@@ -70,7 +74,13 @@ impl SourcesSetup {
     /// Says whether there is anything to know beyond what the app itself named.
     #[must_use]
     pub const fn is_wanted(&self) -> bool {
-        !self.list_keys.is_empty() || !self.doh.is_empty()
+        self.brings_access_points() || !self.doh.is_empty()
+    }
+
+    /// Says whether access points may become known beyond those that the app itself named.
+    #[must_use]
+    pub const fn brings_access_points(&self) -> bool {
+        !self.list_keys.is_empty() || !self.seeds.is_empty()
     }
 }
 
@@ -170,6 +180,11 @@ impl Sources {
         self.inner.targets.subscribe()
     }
 
+    /// Tells when anything that can be asked here may have another answer.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes.subscribe()
+    }
+
     /// Returns where a host is by its name, each address with who named it, the most trusted first. What is known is returned at once,
     /// though it be stale; otherwise the first answer that comes.
     ///
@@ -212,7 +227,15 @@ impl Sources {
     /// Returns the policy that holds.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        self.inner.read(|machine, now, wall_ms| machine.policy(now, wall_ms))
+        self.inner.read(|machine, now, wall_ms| machine.policy(now, wall_ms).cloned().unwrap_or_default())
+    }
+
+    /// Returns what the policy that holds says of a request to this host and path.
+    #[must_use]
+    pub fn rules(&self, host: &str, path: &str) -> RouteRules {
+        self.inner.read(|machine, now, wall_ms| {
+            machine.policy(now, wall_ms).map_or_else(RouteRules::default, |policy| policy.route(host, path))
+        })
     }
 
     /// Returns the unit of the user, where the list says so.

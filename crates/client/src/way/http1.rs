@@ -7,9 +7,10 @@ use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use ropeway_core::request::spot;
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{Cause, Failed, Shape};
+use super::{Cause, Failed, Fate, Shape, Trace};
 use crate::Phase;
 
 /// Connects to an address, sends a request there and holds the answer, up to `bytes_max` of its body and without trailers.
@@ -20,6 +21,7 @@ pub(crate) async fn exchange(
     mut request: Request<Bytes>,
     shape: Shape,
     bytes_max: usize,
+    trace: &Trace,
 ) -> Result<Response<Bytes>, Failed> {
     let tcp = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
         Ok(Ok(tcp)) => tcp,
@@ -40,7 +42,14 @@ pub(crate) async fn exchange(
         handshake.map_err(|error| Failed::before(address, Cause::Connect(error.to_string())))?;
     let mut connection = pin!(connection);
     let mut exchanging = pin!(async move {
-        let response = sender.send_request(request).await.map_err(|error| lost(address, Phase::Answer, &error))?;
+        trace.hand_off(spot(address));
+        let response = sender.send_request(request).await.map_err(|error| {
+            let failed = lost(address, Phase::Answer, &error);
+            if failed.fate == Fate::NothingSent {
+                trace.take_back();
+            }
+            failed
+        })?;
         held(address, response, bytes_max).await
     });
     let mut is_open = true;

@@ -4,6 +4,7 @@
 //! besides that of the connection: whoever calls it drops the future to give up.
 
 mod http1;
+mod trace;
 
 use std::{fmt, net::SocketAddr};
 
@@ -15,7 +16,7 @@ use thiserror::Error;
 
 use crate::{Body, BoxError, Phase};
 
-pub(crate) use self::http1::exchange;
+pub(crate) use self::{http1::exchange, trace::Trace};
 
 /// Shape of an exchange over plain HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -104,7 +104,7 @@ async fn hosts_are_called_over_the_http_version_they_speak() {
         let steps = answer.timeline().steps();
         assert!(steps.iter().any(|step| step.action == Action::Connect && step.error.is_none()), "{steps:?}");
         let step = answer.timeline().answered().unwrap();
-        assert_eq!((step.way, step.address), (Way::Direct, Some(host.address)));
+        assert_eq!((step.way, step.address), (Way::Name, Some(host.address)));
         assert_eq!(answer.text().await.unwrap(), "hello");
     }
 }
@@ -122,10 +122,10 @@ async fn what_the_gateway_does_not_serve_goes_directly_and_the_rest_over_the_lin
     let authority = Authority::new();
     let gateway = TestGateway::start(&authority).await;
     let host = Host::start(Some(&authority), &[Alpn::H2]).await;
-    let client = builder(&authority, &[&gateway], CarrierKind::Tls).build().unwrap();
+    let client = builder(&authority, &[&gateway], CarrierKind::Tls).way(Way::Name).build().unwrap();
     let stream = Body::stream(futures_util::stream::iter([Ok::<_, BoxError>(Bytes::from("streamed"))]));
     let answer = soon(client.post(host.url("https", "/")).body(stream).send()).await.unwrap();
-    assert_eq!(answer.timeline().answered().unwrap().way, Way::Direct);
+    assert_eq!(answer.timeline().answered().unwrap().way, Way::Name);
     assert_eq!(answer.text().await.unwrap(), "streamed");
     let answer = soon(client.get("https://below.wild.test/").send()).await.unwrap();
     assert_eq!(answer.timeline().answered().unwrap().way, Way::Link);
@@ -141,6 +141,7 @@ async fn hosts_known_in_advance_not_to_be_served_need_no_link() {
     let client = builder(&authority, &[], CarrierKind::Tls)
         .access_point_on("127.0.0.1:9", [CarrierKind::Tls])
         .served_host("api.test")
+        .way(Way::Name)
         .link_wait(Duration::from_millis(200))
         .build()
         .unwrap();
@@ -169,7 +170,7 @@ async fn a_post_that_breaks_off_is_not_repeated_and_a_get_is_as_far_as_the_budge
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
     assert_eq!(host.requests(), 1);
     let error = soon(client.get(host.url("https", "/break")).send()).await.unwrap_err();
-    assert!(matches!(error, Error::Direct { .. }), "{error:?}");
+    assert!(matches!(error, Error::BrokeOff { .. }), "{error:?}");
     assert_eq!(host.requests(), 5, "four sends of the GET");
 }
 
@@ -202,7 +203,7 @@ async fn a_body_of_the_apps_own_that_fails_is_its_own_fault() {
     let authority = Authority::new();
     let host = Host::start(Some(&authority), &[Alpn::H2]).await;
     let gateway = TestGateway::start(&authority).await;
-    let client = builder(&authority, &[&gateway], CarrierKind::Tls).build().unwrap();
+    let client = builder(&authority, &[&gateway], CarrierKind::Tls).way(Way::Name).build().unwrap();
     for url in [host.url("https", "/"), "https://api.test/hold".into()] {
         let pieces = [Ok(Bytes::from("a")), Err::<Bytes, BoxError>("disk failed".into())];
         let body = Body::stream(futures_util::stream::iter(pieces));

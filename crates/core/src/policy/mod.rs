@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::wire::list::message;
 
-pub use route::{DEFAULT_LADDER, LadderWay, RouteRules, Rung, UnknownWay};
+pub use route::{DEFAULT_LADDER, LadderStep, RouteRules};
 
 /// What gateways ask of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct RoutePolicy {
     /// Start of the path, whole segments.
     pub path_prefix: String,
     /// The ways in their order; empty stands for [`DEFAULT_LADDER`].
-    pub ladder: Vec<Rung>,
+    pub ladder: Vec<LadderStep>,
     /// What the service itself takes to answer; 0 to 10 min. By default unknown.
     pub server_time: Option<Duration>,
     /// Requests at once; 1 to 1,000. By default not limited here.

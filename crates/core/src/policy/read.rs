@@ -2,8 +2,11 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{LadderWay, Policy, ROUTES_MAX, RoutePolicy, Rung, TRIES_MAX};
-use crate::wire::list::{NAME_BYTES_MAX, message};
+use super::{LadderStep, Policy, ROUTES_MAX, RoutePolicy, TRIES_MAX};
+use crate::{
+    request::Way,
+    wire::list::{NAME_BYTES_MAX, message},
+};
 
 impl Policy {
     pub(crate) fn from_message(policy: message::Policy) -> Self {
@@ -43,12 +46,12 @@ impl RoutePolicy {
         if !fits || path_prefix.len() > PREFIX_BYTES_MAX {
             return None;
         }
-        let mut ladder: Vec<Rung> = Vec::new();
+        let mut ladder: Vec<LadderStep> = Vec::new();
         for rung in route.ladder {
             let Some(way) = ladder_way(rung.way()) else { continue };
             let tries = rung.tries.unwrap_or(1).min(u32::from(TRIES_MAX)) as u8;
             if ladder.iter().all(|known| known.way != way) {
-                ladder.push(Rung { way, tries });
+                ladder.push(LadderStep { way, tries });
             }
         }
         Some(Self {
@@ -65,7 +68,7 @@ impl RoutePolicy {
     }
 
     fn to_message(&self) -> message::RoutePolicy {
-        let rung = |rung: &Rung| message::Rung { way: way(rung.way).into(), tries: Some(rung.tries.into()) };
+        let rung = |rung: &LadderStep| message::Rung { way: way(rung.way).into(), tries: Some(rung.tries.into()) };
         message::RoutePolicy {
             host: self.host.clone(),
             path_prefix: self.path_prefix.clone(),
@@ -80,26 +83,26 @@ impl RoutePolicy {
     }
 }
 
-const fn ladder_way(way: message::Way) -> Option<LadderWay> {
+const fn ladder_way(way: message::Way) -> Option<Way> {
     Some(match way {
         message::Way::Unspecified => return None,
-        message::Way::Address => LadderWay::Address,
-        message::Way::Link => LadderWay::Link,
-        message::Way::Name => LadderWay::Name,
-        message::Way::Original => LadderWay::Original,
-        message::Way::Pipe => LadderWay::Pipe,
-        message::Way::Plain => LadderWay::Plain,
+        message::Way::Address => Way::Address,
+        message::Way::Link => Way::Link,
+        message::Way::Name => Way::Name,
+        message::Way::Original => Way::Original,
+        message::Way::Pipe => Way::Pipe,
+        message::Way::Plain => Way::Plain,
     })
 }
 
-const fn way(way: LadderWay) -> message::Way {
+const fn way(way: Way) -> message::Way {
     match way {
-        LadderWay::Address => message::Way::Address,
-        LadderWay::Link => message::Way::Link,
-        LadderWay::Name => message::Way::Name,
-        LadderWay::Original => message::Way::Original,
-        LadderWay::Pipe => message::Way::Pipe,
-        LadderWay::Plain => message::Way::Plain,
+        Way::Address => message::Way::Address,
+        Way::Link => message::Way::Link,
+        Way::Name => message::Way::Name,
+        Way::Original => message::Way::Original,
+        Way::Pipe => message::Way::Pipe,
+        Way::Plain => message::Way::Plain,
     }
 }
 

@@ -1,31 +1,15 @@
 //! The rules of one request: the policy of its route, with the defaults in place.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
 
 use super::RoutePolicy;
-
-/// A way of the ladder, as a policy names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LadderWay {
-    /// A short link to an address of the list, with the host's own certificate.
-    Address,
-    /// The link to a gateway.
-    Link,
-    /// A short link to the host by its name.
-    Name,
-    /// The URL as the app gave it.
-    Original,
-    /// The sealed pipe.
-    Pipe,
-    /// Plain HTTP with a signed answer.
-    Plain,
-}
+use crate::request::Way;
 
 /// A way and how often it is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rung {
+pub struct LadderStep {
     /// The way.
-    pub way: LadderWay,
+    pub way: Way,
     /// How often, 0 to 3.
     pub tries: u8,
 }
@@ -34,7 +18,7 @@ pub struct Rung {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteRules {
     /// The ways in their order, each once and with at least one try. Plain HTTP is among them only where it is allowed.
-    pub ladder: Vec<Rung>,
+    pub ladder: Vec<LadderStep>,
     /// What the service itself takes to answer, where that is known.
     pub server_time: Option<Duration>,
     /// Requests of the route at once, where the policy limits them.
@@ -49,44 +33,6 @@ pub struct RouteRules {
     pub idempotency_keys: bool,
 }
 
-impl LadderWay {
-    /// Every way, in the order of the default ladder.
-    pub const ALL: [Self; 6] = [Self::Link, Self::Name, Self::Address, Self::Pipe, Self::Plain, Self::Original];
-
-    /// Returns the way's name as configuration, logs and metrics spell it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Address => "address",
-            Self::Link => "link",
-            Self::Name => "name",
-            Self::Original => "original",
-            Self::Pipe => "pipe",
-            Self::Plain => "plain",
-        }
-    }
-}
-
-impl fmt::Display for LadderWay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for LadderWay {
-    type Err = UnknownWay;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|way| way.as_str() == name).ok_or(UnknownWay)
-    }
-}
-
-/// A name that is none of the ways'.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown way, expected one of link, name, address, pipe, plain, original")]
-#[non_exhaustive]
-pub struct UnknownWay;
-
 impl Default for RouteRules {
     fn default() -> Self {
         Self::of(&RoutePolicy::default())
@@ -97,7 +43,7 @@ impl RouteRules {
     pub(super) fn of(route: &RoutePolicy) -> Self {
         let plain_http = route.plain_http.unwrap_or(false);
         let ladder = if route.ladder.is_empty() { &DEFAULT_LADDER[..] } else { &route.ladder };
-        let allowed = |rung: &&Rung| rung.tries > 0 && (rung.way != LadderWay::Plain || plain_http);
+        let allowed = |step: &&LadderStep| step.tries > 0 && (step.way != Way::Plain || plain_http);
         Self {
             ladder: ladder.iter().filter(allowed).copied().collect(),
             server_time: route.server_time,
@@ -126,13 +72,13 @@ impl RoutePolicy {
     }
 }
 
-/// The ladder of DESIGN section 5, where no policy says otherwise. The link is tried again where it broke; addresses and the pipe are
-/// tried at two sites; the last two are tried once.
-pub const DEFAULT_LADDER: [Rung; 6] = [
-    Rung { way: LadderWay::Link, tries: 2 },
-    Rung { way: LadderWay::Name, tries: 1 },
-    Rung { way: LadderWay::Address, tries: 2 },
-    Rung { way: LadderWay::Pipe, tries: 2 },
-    Rung { way: LadderWay::Plain, tries: 1 },
-    Rung { way: LadderWay::Original, tries: 1 },
+/// The ladder of DESIGN section 5, where no policy says otherwise. A link that broke is followed by two others; addresses and the pipe
+/// are tried at two sites; the last two are tried once.
+pub const DEFAULT_LADDER: [LadderStep; 6] = [
+    LadderStep { way: Way::Link, tries: 3 },
+    LadderStep { way: Way::Name, tries: 1 },
+    LadderStep { way: Way::Address, tries: 2 },
+    LadderStep { way: Way::Pipe, tries: 2 },
+    LadderStep { way: Way::Plain, tries: 1 },
+    LadderStep { way: Way::Original, tries: 1 },
 ];

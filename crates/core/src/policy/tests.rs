@@ -5,6 +5,7 @@ use std::time::Duration;
 use prost::Message as _;
 
 use super::*;
+use crate::request::Way;
 
 fn route(host: &str, path_prefix: &str, server_time_s: u64) -> RoutePolicy {
     RoutePolicy {
@@ -55,8 +56,8 @@ fn without_a_route_the_defaults_hold_and_nothing_crosses_in_the_clear() {
 
 #[test]
 fn a_ladder_names_plain_http_only_where_the_route_allows_it() {
-    let plain = Rung { way: LadderWay::Plain, tries: 3 };
-    let never = Rung { way: LadderWay::Name, tries: 0 };
+    let plain = LadderStep { way: Way::Plain, tries: 3 };
+    let never = LadderStep { way: Way::Name, tries: 0 };
     let mut route = RoutePolicy { ladder: vec![never, plain], ..route("*", "/", 0) };
     let rules = |route: &RoutePolicy| Policy { routes: vec![route.clone()], ..Policy::default() }.route("a", "/");
     assert_eq!(rules(&route).ladder, []);
@@ -94,7 +95,7 @@ fn values_beyond_their_range_are_brought_into_it() {
     assert_eq!((policy.retry_budget_permille, policy.retry_budget_start), (Some(1_000), Some(100)));
     let rules = policy.route("api.test", "/x");
     assert_eq!((rules.server_time, rules.concurrency_max), (Some(Duration::from_secs(600)), Some(1)));
-    assert_eq!(rules.ladder, [Rung { way: LadderWay::Pipe, tries: 3 }]);
+    assert_eq!(rules.ladder, [LadderStep { way: Way::Pipe, tries: 3 }]);
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn a_policy_reads_back_as_it_was_written() {
         epoch_ms: 7,
         gap: Some(Duration::from_secs(8)),
         routes: vec![RoutePolicy {
-            ladder: vec![Rung { way: LadderWay::Link, tries: 0 }, Rung { way: LadderWay::Original, tries: 2 }],
+            ladder: vec![LadderStep { way: Way::Link, tries: 0 }, LadderStep { way: Way::Original, tries: 2 }],
             coalesce: Some(false),
             plain_http: Some(true),
             ..route("*.test", "/a", 3)

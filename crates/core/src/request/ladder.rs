@@ -1,19 +1,20 @@
 //! How one request climbs: from one way to the next, and to another link where there is one.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
 use super::{Budget, Failure, RequestFacts, Way};
-use crate::Time;
+use crate::{Time, policy::TRIES_MAX};
 
 /// One request over all its ways.
 ///
-/// A way that fails before the request was handed over, or whose answer says that it was not executed, is followed by the next at
-/// once and free of charge. Where it may have been executed, only a request that may be executed twice goes on, and pays from the
-/// client's [`Budget`]. A way that takes its time is not given up: the next one starts beside it, and the first answer counts. What may
-/// not be executed twice waits for the one way it was handed to.
+/// A way that fails before the request was handed over is followed by the next at once and free of charge; so is the first whose
+/// answer says that it was not executed. Where it may have been executed, only a request that may be executed twice goes on, and pays
+/// from the client's [`Budget`]. A way that takes long to get the request handed over is left for the next. One that takes its time
+/// to answer is not given up: the next one starts beside it, and the first answer counts. What may not be executed twice waits for the
+/// one way it was handed to.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     config: LadderConfig,
@@ -21,11 +22,17 @@ pub struct Ladder {
     /// The ways that are left, the next one first.
     rungs: VecDeque<Rung>,
     tries: BTreeMap<TryId, Try>,
+    /// Ways of which a try has begun.
+    begun: BTreeSet<Way>,
     made: u32,
     /// How the link is, as told last.
     link: LinkView,
     /// Links that were tried.
     links: u32,
+    /// The link's step, passed over because none could be expected.
+    passed_over: Option<Rung>,
+    /// An answer said that the request was not executed.
+    was_unexecuted: bool,
     /// It was counted as a request.
     is_counted: bool,
     /// How the last try ended.
@@ -40,13 +47,16 @@ pub struct LadderConfig {
     /// How long a request waits for a link before its next way starts beside. 4 s; Mars `net_source.cc` and the article on its compound
     /// connect give one address as long.
     pub link_patience: Duration,
+    /// How long at least, where one has been sought for longer than that already. 500 ms; the interval of DESIGN section 5 at which a
+    /// lost link is sought while somebody waits.
+    pub link_patience_min: Duration,
     /// How long a request waits for a link in which no attempt to get one comes further. 10 s: a race has its five addresses started by
     /// then, at the stagger of unknown ones; our choice.
     pub link_wait: Duration,
     /// No link is waited for beyond this time, whatever comes further: what says why there is none comes before the end of the request's
     /// own time. By default there is no such time.
     pub link_wait_until: Option<Time>,
-    /// Sends over links, each another one. 4: the first and three more, the most tries DESIGN section 5 gives one way.
+    /// Sends over links, each another one. 3, the most tries DESIGN section 5 gives one way.
     pub links_max: u32,
 }
 
@@ -54,9 +64,10 @@ impl Default for LadderConfig {
     fn default() -> Self {
         Self {
             link_patience: Duration::from_secs(4),
+            link_patience_min: Duration::from_millis(500),
             link_wait: Duration::from_secs(10),
             link_wait_until: None,
-            links_max: 4,
+            links_max: TRIES_MAX.into(),
         }
     }
 }
@@ -66,6 +77,8 @@ impl Default for LadderConfig {
 pub struct Rung {
     /// The way.
     pub way: Way,
+    /// How long the request may take to be handed over before the next way is taken instead. A link has its own patience.
+    pub connect: Duration,
     /// How long the head of the answer may take before the next way starts beside.
     pub first_byte: Duration,
     /// It is the last try of its way, which takes the plainest shape: HTTP/1.0, where the way has one.
@@ -93,6 +106,8 @@ pub enum LinkView {
     None,
     /// One is sought.
     Sought {
+        /// Since when, if not just from now on.
+        since: Option<Time>,
         /// When an attempt last came further.
         alive_at: Option<Time>,
     },
@@ -145,9 +160,12 @@ impl Ladder {
             facts,
             rungs: rungs.into_iter().take(RUNGS_MAX).collect(),
             tries: BTreeMap::new(),
+            begun: BTreeSet::new(),
             made: 0,
             link,
             links: 0,
+            passed_over: None,
+            was_unexecuted: false,
             is_counted: false,
             last: None,
             has_failed: false,
@@ -157,10 +175,20 @@ impl Ladder {
         ladder
     }
 
-    /// Puts other ways in the place of those that have not started, as when the gateways say what they serve.
-    pub fn replace(&mut self, rungs: impl IntoIterator<Item = Rung>, budget: &mut Budget, now: Time) {
-        self.rungs = rungs.into_iter().take(RUNGS_MAX).collect();
-        self.tries.retain(|_, running| running.session.is_some() || running.rung.way != Way::Link);
+    /// Puts other ways in the place of those that have not started, and other facts, as when the gateways say what they serve. Of the
+    /// new ways those are left out that have begun.
+    pub fn replace(
+        &mut self,
+        facts: RequestFacts,
+        rungs: impl IntoIterator<Item = Rung>,
+        budget: &mut Budget,
+        now: Time,
+    ) {
+        self.facts = facts;
+        let rungs: Vec<Rung> = rungs.into_iter().take(RUNGS_MAX).collect();
+        let is_wanted = rungs.iter().any(|rung| rung.way == Way::Link);
+        self.tries.retain(|_, running| is_wanted || !running.is_waiting());
+        self.rungs = rungs.into_iter().filter(|rung| !self.begun.contains(&rung.way)).collect();
         if self.tries.is_empty() {
             self.settle(budget, now);
         }
@@ -189,8 +217,8 @@ impl Ladder {
             return;
         };
         if let Some(number) = self.waiting() {
-            if is_sure || self.facts.idempotent {
-                self.send_on_link(number, session, budget, now);
+            if self.is_good_enough(is_sure) {
+                self.send_when_alone(number, session, budget, now);
             }
             return;
         }
@@ -218,18 +246,26 @@ impl Ladder {
         let again = self.facts.replayable;
         let goes_on = match end {
             TryEnd::MayHaveRun => again && self.facts.idempotent && (!self.tries.is_empty() || budget.pay()),
-            TryEnd::NotExecuted => again,
+            // A gateway that is too busy must not be asked over and over by everyone.
+            TryEnd::NotExecuted => again && (!std::mem::replace(&mut self.was_unexecuted, true) || budget.pay()),
             TryEnd::NotSent => true,
             TryEnd::Reset => false,
         };
         if !goes_on {
+            // What waits for a link would be a second one.
+            self.tries.retain(|_, running| !running.is_waiting());
             return self.fail_unless_running();
+        }
+        if let (Some(waiting), LinkView::Open { session, is_sure, .. }) = (self.waiting(), self.link)
+            && self.is_good_enough(is_sure)
+        {
+            return self.send_when_alone(waiting, session, budget, now);
         }
         if self.tries.is_empty() && !ended.is_late && self.another_link_may_help(&ended, end) {
             let waiting = self.add(ended.rung, now);
             if let LinkView::Open { session, is_sure, .. } = self.link
                 && (Some(session) != ended.session || end != TryEnd::NotExecuted)
-                && (is_sure || self.facts.idempotent)
+                && self.is_good_enough(is_sure)
             {
                 self.send_on_link(waiting, session, budget, now);
             }
@@ -253,7 +289,9 @@ impl Ladder {
             }
             let waits = running.is_waiting();
             if waits && self.waits_until(&running) <= now {
-                if let LinkView::Open { session, .. } = self.link {
+                if let LinkView::Open { session, .. } = self.link
+                    && self.is_alone(number)
+                {
                     // Nothing better came: the link may still be what it was.
                     self.send_on_link(number, session, budget, now);
                     continue;
@@ -261,6 +299,15 @@ impl Ladder {
                 self.tries.remove(&number);
                 self.last.get_or_insert(TryEnd::NotSent);
                 self.settle(budget, now);
+                continue;
+            }
+            if self.is_connecting(&running) && now < running.began + running.rung.first_byte {
+                if let Some(running) = self.tries.get_mut(&number) {
+                    running.is_checked = true;
+                }
+                if !self.rungs.is_empty() {
+                    self.outputs.push_back(LadderOutput::Recall(number));
+                }
                 continue;
             }
             if let Some(running) = self.tries.get_mut(&number) {
@@ -348,22 +395,51 @@ impl Ladder {
                 continue;
             }
             match self.link {
-                LinkView::Open { session, is_sure, .. } if is_sure || self.facts.idempotent => {
+                LinkView::Open { session, is_sure, .. } if self.is_good_enough(is_sure) => {
                     let number = self.add(rung, now);
                     self.send_on_link(number, session, budget, now);
                 }
                 LinkView::Open { .. } | LinkView::Sought { .. } => drop(self.add(rung, now)),
-                LinkView::None => continue,
+                LinkView::None => {
+                    self.passed_over = Some(rung);
+                    continue;
+                }
             }
             return true;
         }
-        false
+        // One has come meanwhile.
+        let rung = self.passed_over.take_if(|_| matches!(self.link, LinkView::Open { .. }));
+        let (Some(rung), LinkView::Open { session, .. }) = (rung, self.link) else { return false };
+        let number = self.add(rung, now);
+        self.send_when_alone(number, session, budget, now);
+        true
+    }
+
+    /// Says whether the request may go over the link that is open.
+    const fn is_good_enough(&self, is_sure: bool) -> bool {
+        is_sure || self.facts.idempotent
+    }
+
+    /// Says whether a try may be handed over: no other was, or running twice does no harm.
+    fn is_alone(&self, number: TryId) -> bool {
+        self.facts.idempotent || self.tries.iter().all(|(other, running)| *other == number || running.is_waiting())
+    }
+
+    /// Sends a try on the link. What must not run twice is taken back from elsewhere first, where it still can be.
+    fn send_when_alone(&mut self, number: TryId, session: u64, budget: &mut Budget, now: Time) {
+        if self.is_alone(number) {
+            return self.send_on_link(number, session, budget, now);
+        }
+        let sent = self.tries.iter().filter(|(_, running)| !running.is_waiting());
+        self.outputs.extend(sent.map(|(number, _)| LadderOutput::Recall(*number)));
     }
 
     fn add(&mut self, rung: Rung, now: Time) -> TryId {
         self.made += 1;
+        self.begun.insert(rung.way);
         let number = TryId(self.made);
-        self.tries.insert(number, Try { rung, session: None, is_sent: false, began: now, is_late: false });
+        self.tries
+            .insert(number, Try { rung, session: None, is_sent: false, began: now, is_late: false, is_checked: false });
         number
     }
 
@@ -389,12 +465,26 @@ impl Ladder {
 
     /// Returns when something is to be done about a try.
     fn due(&self, running: &Try) -> Option<Time> {
+        if self.is_connecting(running) {
+            return Some(running.began + running.rung.connect.min(running.rung.first_byte));
+        }
         if !running.is_waiting() {
             return (!running.is_late).then(|| running.began + running.rung.first_byte);
         }
         let until = self.waits_until(running);
-        let late = (!running.is_late && !self.rungs.is_empty()).then(|| running.began + self.config.link_patience);
+        let since = match self.link {
+            LinkView::Sought { since: Some(since), .. } => since,
+            LinkView::None | LinkView::Open { .. } | LinkView::Sought { .. } => running.began,
+        };
+        let patient = (since + self.config.link_patience).max(running.began + self.config.link_patience_min);
+        let late = (!running.is_late && !self.rungs.is_empty())
+            .then(|| patient.min(running.began + self.config.link_patience));
         Some(late.map_or(until, |late| late.min(until)))
+    }
+
+    /// Says whether a try was sent outside a link and has not been asked yet whether it was handed over.
+    const fn is_connecting(&self, running: &Try) -> bool {
+        !running.is_waiting() && running.session.is_none() && !running.is_checked && !running.is_late
     }
 
     /// Returns until when a link is waited for.
@@ -402,7 +492,7 @@ impl Ladder {
         let until = match self.link {
             LinkView::None => running.began,
             LinkView::Open { .. } => running.began + self.config.link_patience,
-            LinkView::Sought { alive_at } => {
+            LinkView::Sought { alive_at, .. } => {
                 alive_at.map_or(running.began, |alive_at| alive_at.max(running.began)) + self.config.link_wait
             }
         };
@@ -420,6 +510,8 @@ struct Try {
     began: Time,
     /// It had its time, and goes on beside the others.
     is_late: bool,
+    /// It was asked back in case it had not been handed over yet.
+    is_checked: bool,
 }
 
 impl Try {

@@ -1,31 +1,36 @@
 //! What becomes of one request: which ways it takes, and whether it is sent again when one fails.
 //!
-//! [`choose`] picks the first [`Way`] from what the gateways said they serve. A [`Ladder`] takes the request from one way to the next;
-//! resends of what may have run are paid from the client's one [`Budget`], and [`Timeouts`] says how long each try may take. Before a request goes, [`Guard`] looks whether the app runs
+//! [`plan`] puts the ways in order that a request may take. A [`Ladder`] takes the request from one way to the next, [`Timeouts`] says
+//! how long each try may take, and [`Detours`] which way is taken last for now; resends of what may have run are paid from the client's
+//! one [`Budget`]. Before a request goes, [`Guard`] looks whether the app runs
 //! in a loop, [`Coalesce`] whether the same is being asked already, [`Batch`] whether it may wait for others, and [`Limit`] whether its
 //! route has room. On the gateway's side [`idempotency`] remembers which keyed requests have run.
 
 mod batch;
 mod budget;
 mod coalesce;
+mod detours;
 mod facts;
 mod guard;
 pub mod idempotency;
 mod ladder;
 mod limit;
 mod pattern;
+mod spread;
 mod timeout;
 mod ways;
 
 pub use batch::{Batch, BatchConfig, BatchId};
 pub use budget::Budget;
 pub use coalesce::{Coalesce, CoalesceConfig, CoalesceOutput, MemberId, Role, SharedKey, UNCOMPARED_HEADERS};
+pub use detours::Detours;
 pub use facts::{Failure, NOT_EXECUTED_HEADER, RequestFacts, is_idempotent};
 pub use guard::{Fingerprint, Guard, GuardConfig, TooFrequent};
 pub use ladder::{Ladder, LadderConfig, LadderOutput, LinkView, Rung, TryEnd, TryId};
 pub use limit::{HTTP1_PER_HOST, Limit, LimitConfig, LimitFull, LimitId, LimitRule, Priority};
 pub use pattern::RoutePattern;
+pub use spread::{pick, spot};
 pub use timeout::{
     Answered, Ask, FIRST_BYTE_FLOOR, GAP_FLOOR, LABEL_CHARS_MAX, LABELS_MAX, NetworkState, QUEUE_MAX, Timeouts,
 };
-pub use ways::{Choice, Hosts, NoChoice, Target, Way, choose};
+pub use ways::{AtHand, HELD_BYTES_MAX, Hosts, NoPlan, Plan, Target, UnknownWay, Way, plan};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ropeway_core::policy::{DEFAULT_LADDER, LadderWay};
+use ropeway_core::policy::{DEFAULT_LADDER, LadderStep};
 use ropeway_core::wire::list::HostAddress;
 
 use super::read::{Node, Reader};
@@ -152,15 +152,6 @@ pub struct Slots {
     pub last: u16,
 }
 
-/// A way of the ladder and its tries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LadderStep {
-    /// The way.
-    pub way: LadderWay,
-    /// Its tries, 0 to 3.
-    pub tries: u8,
-}
-
 /// A prefix of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix(pub ipnet::IpNet);
@@ -235,7 +226,7 @@ text_setting!(Prefix, "a prefix such as \"192.0.2.0/24\"", |text| text.parse().o
     .to_string());
 
 fn default_ladder() -> Vec<LadderStep> {
-    DEFAULT_LADDER.iter().map(|rung| LadderStep { way: rung.way, tries: rung.tries }).collect()
+    DEFAULT_LADDER.to_vec()
 }
 
 fn is_host_given(host: &Option<String>) -> bool {

@@ -26,8 +26,8 @@ mod upstream;
 mod value;
 
 pub use lists::{
-    AccessPointConfig, HostConfig, LadderStep, ListConfig, OperatorConfig, PolicyConfig, Prefix, RoutePolicyConfig,
-    Slots, Speaks, UnitConfig,
+    AccessPointConfig, HostConfig, ListConfig, OperatorConfig, PolicyConfig, Prefix, RoutePolicyConfig, Slots, Speaks,
+    UnitConfig,
 };
 pub use load::ConfigError;
 pub use model::{

@@ -8,7 +8,7 @@ use std::{
 
 use ropeway_core::{
     CarrierKind,
-    policy::{DEFAULT_LADDER, Policy, RoutePolicy, Rung},
+    policy::{DEFAULT_LADDER, Policy, RoutePolicy},
     wire::list::{
         AccessList, AccessPoint, Ban, HOST_ADDRESSES_MAX, HOSTS_MAX, Host, HostAddress, PipeKey, PlainKey, Unit,
         UnitMap, UnitRange, user_hash,
@@ -206,11 +206,10 @@ fn covers(broad: &RoutePolicy, narrow: &RoutePolicy) -> bool {
 
 fn route_policy(route: &RoutePolicyConfig) -> RoutePolicy {
     let usual = RoutePolicyConfig::default();
-    let ladder: Vec<Rung> = route.ladder.iter().map(|step| Rung { way: step.way, tries: step.tries }).collect();
     RoutePolicy {
         host: route.host.clone(),
         path_prefix: route.path_prefix.clone(),
-        ladder: if ladder == DEFAULT_LADDER { Vec::new() } else { ladder },
+        ladder: if route.ladder == DEFAULT_LADDER { Vec::new() } else { route.ladder.clone() },
         concurrency_max: route.concurrency_max,
         coalesce: (route.coalesce != usual.coalesce).then_some(route.coalesce),
         batch: (route.batch != usual.batch).then_some(route.batch),

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use ropeway::{Builder, CarrierKind, Client};
+use ropeway::{Builder, CarrierKind, Client, Way};
 use ropeway_net::tls::CertSource;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use socket2::{Domain, Socket, Type};
@@ -47,11 +47,12 @@ impl Authority {
     }
 }
 
-/// A builder that knows the gateways by one carrier. Tests send the same request side by side and often, and mean it.
+/// A builder that knows the gateways by one carrier, and takes the link alone: nobody is to be asked for names that only the tests know.
+/// Tests send the same request side by side and often, and mean it.
 pub(crate) fn builder(authority: &Authority, gateways: &[&TestGateway], carrier: CarrierKind) -> Builder {
     let base =
         Client::builder().gateway("gw.test").trust(authority.pem()).ticket("ticket").app("dev").device_key(DEVICE_SEED);
-    let base = base.coalesce(false).frequency_guard(None);
+    let base = base.coalesce(false).frequency_guard(None).way(Way::Link);
     gateways.iter().fold(base, |builder, gateway| builder.access_point_on(gateway.address(), [carrier]))
 }
 

@@ -93,6 +93,7 @@ impl Keeper {
         self.is_doubted = false;
         self.failure = None;
         self.is_blocked = false;
+        self.sought_since = None;
         self.outputs.push_back(KeeperOutput::LinkUp { session, candidate });
         self.dismiss_replaced();
         self.outputs.push_back(KeeperOutput::Changed);
@@ -212,6 +213,7 @@ impl Keeper {
             self.failure = Some(KeeperFailure::Untrusted { at: now });
         }
         self.reconnect.handle_lost(now, LostReason::RaceLost);
+        self.outputs.push_back(KeeperOutput::Exhausted);
         self.outputs.push_back(KeeperOutput::Changed);
     }
 

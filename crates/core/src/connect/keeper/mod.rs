@@ -57,6 +57,8 @@ pub struct Keeper {
     is_blocked: bool,
     /// When an attempt to get a link last came further.
     alive_at: Option<Time>,
+    /// When a link was first sought since there was one, or since the network changed.
+    sought_since: Option<Time>,
     outputs: VecDeque<KeeperOutput>,
 }
 
@@ -103,6 +105,7 @@ impl Keeper {
             failure: None,
             is_blocked: false,
             alive_at: None,
+            sought_since: None,
             outputs: VecDeque::new(),
         }
     }
@@ -129,7 +132,7 @@ impl Keeper {
                 LinkView::Open { session, is_sure: !is_doubted || !can_move, can_move }
             }
             None if self.is_blocked => LinkView::None,
-            None => LinkView::Sought { alive_at: self.alive_at },
+            None => LinkView::Sought { since: self.sought_since, alive_at: self.alive_at },
         }
     }
 
@@ -317,6 +320,7 @@ impl Keeper {
     pub fn handle_changed(&mut self, network: bool, now: Time) {
         if network {
             self.drop_spare();
+            self.sought_since = None;
         }
         self.is_blocked = false;
         if self.failure.take().is_some() {
@@ -375,7 +379,10 @@ impl Keeper {
                         self.follow_establish(now);
                     }
                 }
-                Some(_) | None => self.prepare(0),
+                Some(_) | None => {
+                    self.sought_since.get_or_insert(now);
+                    self.prepare(0);
+                }
             }
         }
     }

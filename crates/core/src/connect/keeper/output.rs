@@ -144,6 +144,8 @@ pub enum KeeperOutput {
         /// Why.
         reason: DropReason,
     },
+    /// No candidate gave a link: whoever knows of others is to be asked.
+    Exhausted,
     /// Forget the ticket; the next is to be fetched.
     ForgetTicket,
     /// Send HELLO for a session on an open connection.

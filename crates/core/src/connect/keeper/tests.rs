@@ -90,7 +90,7 @@ impl Client {
         let mut told = Vec::new();
         while let Some(output) = self.keeper.poll_output(self.now) {
             match output {
-                KeeperOutput::Changed => {}
+                KeeperOutput::Changed | KeeperOutput::Exhausted => {}
                 KeeperOutput::Dial { connection, candidate } => {
                     self.dialing.insert(connection, candidate.address.ip());
                 }

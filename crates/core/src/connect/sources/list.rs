@@ -191,14 +191,13 @@ impl Sources {
     /// Returns the policy that holds: the newest of the list's and the one a link brought, and none once the permissions of either
     /// have ended.
     #[must_use]
-    pub fn policy(&self, now: Time, wall_ms: u64) -> Policy {
+    pub fn policy(&self, now: Time, wall_ms: u64) -> Option<&Policy> {
         let listed = match self.valid(now, wall_ms) {
             Some((held, Validity::Full)) => Some(&held.list.policy),
             Some(_) | None => None,
         };
         let pushed = self.pushed_policy.as_ref().filter(|(_, at)| now.since(*at) <= PUSHED_POLICY_FOR);
-        let newest = listed.into_iter().chain(pushed.map(|(policy, _)| policy)).max_by_key(|policy| policy.epoch_ms);
-        newest.cloned().unwrap_or_default()
+        listed.into_iter().chain(pushed.map(|(policy, _)| policy)).max_by_key(|policy| policy.epoch_ms)
     }
 
     /// Returns the unit of the user, where the list says so.

@@ -2,8 +2,10 @@ use super::*;
 
 const GET: RequestFacts = RequestFacts { idempotent: true, replayable: true };
 const POST: RequestFacts = RequestFacts { idempotent: false, replayable: true };
-const LINK: Rung = Rung { way: Way::Link, first_byte: Duration::from_secs(2), is_last: false };
-const DIRECT: Rung = Rung { way: Way::Direct, first_byte: Duration::from_secs(3), is_last: false };
+const LINK: Rung =
+    Rung { way: Way::Link, connect: Duration::from_secs(1), first_byte: Duration::from_secs(2), is_last: false };
+const NAME: Rung =
+    Rung { way: Way::Name, connect: Duration::from_secs(1), first_byte: Duration::from_secs(3), is_last: false };
 
 /// A ladder with its budget and clock.
 struct Climb {
@@ -58,7 +60,7 @@ const fn unsure(session: u64) -> LinkView {
     LinkView::Open { session, is_sure: false, can_move: true }
 }
 
-const SOUGHT: LinkView = LinkView::Sought { alive_at: None };
+const SOUGHT: LinkView = LinkView::Sought { since: None, alive_at: None };
 
 #[test]
 fn a_request_goes_over_the_link_once_there_is_one() {
@@ -71,15 +73,18 @@ fn a_request_goes_over_the_link_once_there_is_one() {
 
 #[test]
 fn without_any_link_to_expect_the_next_way_is_taken_at_once() {
-    assert_eq!(Climb::new(POST, &[LINK, DIRECT], LinkView::None).asks(), ["1+direct"]);
+    let mut climb = Climb::new(POST, &[LINK, NAME], LinkView::None);
+    assert_eq!(climb.asks(), ["1+name"]);
+    climb.link(open(7));
+    assert_eq!(climb.end(1, TryEnd::NotSent).asks(), ["2+link 7"], "one has come meanwhile");
     assert_eq!(Climb::new(POST, &[LINK], LinkView::None).asks(), ["NotExecuted"]);
 }
 
 #[test]
 fn a_link_that_takes_its_time_is_waited_for_beside_the_next_way() {
-    let mut climb = Climb::new(POST, &[LINK, DIRECT], SOUGHT);
+    let mut climb = Climb::new(POST, &[LINK, NAME], SOUGHT);
     assert_eq!(climb.wait(), Some(4_000));
-    assert_eq!(climb.asks(), ["2+direct"]);
+    assert_eq!(climb.asks(), ["2+name"]);
     climb.end(2, TryEnd::NotSent);
     assert!(climb.asks().is_empty(), "the link may still come");
     assert_eq!(climb.link(open(7)).asks(), ["1+link 7"]);
@@ -89,8 +94,8 @@ fn a_link_that_takes_its_time_is_waited_for_beside_the_next_way() {
 fn a_link_that_is_no_longer_to_be_expected_is_waited_for_no_longer() {
     let mut climb = Climb::new(POST, &[LINK], SOUGHT);
     assert_eq!(climb.link(LinkView::None).asks(), ["NotExecuted"]);
-    let mut climb = Climb::new(POST, &[LINK, DIRECT], SOUGHT);
-    assert_eq!(climb.link(LinkView::None).asks(), ["2+direct"]);
+    let mut climb = Climb::new(POST, &[LINK, NAME], SOUGHT);
+    assert_eq!(climb.link(LinkView::None).asks(), ["2+name"]);
     let mut early = Climb::new(GET, &[LINK], unsure(7));
     assert_eq!(early.asks(), ["1+link 7"]);
     assert_eq!(early.link(LinkView::None).asks(), ["recall 1"], "the gateway refused the link it went out on");
@@ -99,8 +104,11 @@ fn a_link_that_is_no_longer_to_be_expected_is_waited_for_no_longer() {
 
 #[test]
 fn a_link_in_which_nothing_comes_further_is_not_waited_for_forever() {
-    let mut climb =
-        Climb::new(GET, &[LINK], LinkView::Sought { alive_at: Some(Time::from_origin(Duration::from_secs(3))) });
+    let mut climb = Climb::new(
+        GET,
+        &[LINK],
+        LinkView::Sought { since: None, alive_at: Some(Time::from_origin(Duration::from_secs(3))) },
+    );
     assert_eq!(climb.wait(), Some(13_000));
     assert_eq!(climb.asks(), ["NotExecuted"]);
 }
@@ -108,33 +116,33 @@ fn a_link_in_which_nothing_comes_further_is_not_waited_for_forever() {
 #[test]
 fn what_was_not_sent_or_not_executed_goes_on_at_once_whatever_its_method() {
     for end in [TryEnd::NotSent, TryEnd::NotExecuted] {
-        let mut climb = Climb::new(POST, &[DIRECT, DIRECT], LinkView::None);
+        let mut climb = Climb::new(POST, &[NAME, NAME], LinkView::None);
         while climb.budget.pay() {}
-        assert_eq!(climb.asks(), ["1+direct"]);
-        assert_eq!(climb.end(1, end).asks(), ["2+direct"], "{end:?}");
+        assert_eq!(climb.asks(), ["1+name"]);
+        assert_eq!(climb.end(1, end).asks(), ["2+name"], "{end:?}");
         assert_eq!(climb.end(2, end).asks(), ["NotExecuted"], "{end:?}");
     }
 }
 
 #[test]
 fn what_may_have_run_goes_on_only_if_it_may_run_twice_and_is_paid_for() {
-    let mut post = Climb::new(POST, &[DIRECT, DIRECT], LinkView::None);
+    let mut post = Climb::new(POST, &[NAME, NAME], LinkView::None);
     post.asks();
     assert_eq!(post.end(1, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
-    let mut get = Climb::new(GET, &[DIRECT, DIRECT, DIRECT], LinkView::None);
+    let mut get = Climb::new(GET, &[NAME, NAME, NAME], LinkView::None);
     get.asks();
-    assert_eq!(get.end(1, TryEnd::MayHaveRun).asks(), ["2+direct"]);
+    assert_eq!(get.end(1, TryEnd::MayHaveRun).asks(), ["2+name"]);
     while get.budget.pay() {}
     assert_eq!(get.end(2, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
 }
 
 #[test]
 fn a_way_that_takes_its_time_is_joined_by_the_next_and_may_still_answer() {
-    let mut climb = Climb::new(GET, &[LINK, DIRECT], open(7));
+    let mut climb = Climb::new(GET, &[LINK, NAME], open(7));
     assert_eq!(climb.asks(), ["1+link 7"]);
     assert_eq!(climb.wait(), Some(2_000));
-    assert_eq!(climb.asks(), ["2+direct"]);
-    assert_eq!(climb.wait(), Some(5_000));
+    assert_eq!(climb.asks(), ["2+name"]);
+    assert_eq!((climb.wait(), climb.wait()), (Some(3_000), Some(5_000)));
     assert!(climb.asks().is_empty(), "nothing is left");
     assert_eq!(climb.wait(), None);
     assert!(climb.end(2, TryEnd::MayHaveRun).asks().is_empty(), "the first is still under way");
@@ -143,12 +151,12 @@ fn a_way_that_takes_its_time_is_joined_by_the_next_and_may_still_answer() {
 
 #[test]
 fn what_may_not_run_twice_is_taken_back_where_it_can_be_and_left_where_not() {
-    let mut climb = Climb::new(POST, &[LINK, DIRECT], open(7));
+    let mut climb = Climb::new(POST, &[LINK, NAME], open(7));
     climb.asks();
     climb.wait();
     assert_eq!(climb.asks(), ["recall 1"]);
     assert_eq!(climb.wait(), None, "it was handed over: its outcome is awaited");
-    assert_eq!(climb.end(1, TryEnd::NotSent).asks(), ["2+direct"]);
+    assert_eq!(climb.end(1, TryEnd::NotSent).asks(), ["2+name"]);
 }
 
 #[test]
@@ -193,32 +201,32 @@ fn a_gateway_that_executes_nothing_is_left_for_another_unit_if_there_is_one() {
 #[test]
 fn a_session_that_is_over_sends_its_requests_to_the_next_a_few_times() {
     let mut climb = Climb::new(POST, &[LINK], open(1));
-    for session in 1..4 {
+    for session in 1..3 {
         assert_eq!(climb.asks(), [format!("{session}+link {session}")]);
         assert_eq!(climb.link(SOUGHT).asks(), [format!("recall {session}")]);
         climb.end(u32::try_from(session).unwrap(), TryEnd::NotSent).link(open(session + 1));
     }
-    assert_eq!(climb.asks(), ["4+link 4"]);
-    assert_eq!(climb.end(4, TryEnd::NotSent).asks(), ["NotExecuted"]);
+    assert_eq!(climb.asks(), ["3+link 3"]);
+    assert_eq!(climb.end(3, TryEnd::NotSent).asks(), ["NotExecuted"]);
 }
 
 #[test]
 fn what_a_link_did_not_take_is_offered_to_it_again_a_few_times() {
     let mut climb = Climb::new(POST, &[LINK], open(1));
-    for number in 1..4 {
+    for number in 1..3 {
         assert_eq!(climb.asks(), [format!("{number}+link 1")]);
         climb.end(number, TryEnd::NotSent);
     }
-    assert_eq!(climb.asks(), ["4+link 1"]);
-    assert_eq!(climb.end(4, TryEnd::NotSent).asks(), ["NotExecuted"]);
+    assert_eq!(climb.asks(), ["3+link 1"]);
+    assert_eq!(climb.end(3, TryEnd::NotSent).asks(), ["NotExecuted"]);
 }
 
 #[test]
 fn a_reset_is_final_unless_another_try_is_under_way() {
-    let mut climb = Climb::new(GET, &[LINK, DIRECT], open(7));
+    let mut climb = Climb::new(GET, &[LINK, NAME], open(7));
     climb.asks();
     assert_eq!(climb.end(1, TryEnd::Reset).asks(), ["Reset"]);
-    let mut climb = Climb::new(GET, &[LINK, DIRECT], open(7));
+    let mut climb = Climb::new(GET, &[LINK, NAME], open(7));
     climb.wait();
     climb.asks();
     assert!(climb.end(1, TryEnd::Reset).asks().is_empty());
@@ -226,8 +234,74 @@ fn a_reset_is_final_unless_another_try_is_under_way() {
 
 #[test]
 fn a_body_that_is_used_up_is_sent_once() {
-    let mut climb = Climb::new(RequestFacts { replayable: false, ..GET }, &[LINK, DIRECT], open(7));
+    let mut climb = Climb::new(RequestFacts { replayable: false, ..GET }, &[LINK, NAME], open(7));
     climb.asks();
     assert!(!climb.ladder.may_climb(TryId(1)));
     assert_eq!(climb.end(1, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
+}
+
+#[test]
+fn what_must_not_run_twice_goes_to_a_link_that_comes_once_it_was_taken_back_elsewhere() {
+    let beside = |climb: &mut Climb| {
+        climb.wait();
+        assert_eq!(climb.asks(), ["2+name"]);
+        assert_eq!(climb.link(open(7)).asks(), ["recall 2"]);
+    };
+    let mut free = Climb::new(POST, &[LINK, NAME], SOUGHT);
+    beside(&mut free);
+    assert_eq!(free.end(2, TryEnd::NotSent).asks(), ["1+link 7"]);
+    let mut handed_over = Climb::new(POST, &[LINK, NAME], SOUGHT);
+    beside(&mut handed_over);
+    while handed_over.wait().is_some() {}
+    assert!(handed_over.asks().is_empty(), "its outcome is awaited");
+    assert_eq!(handed_over.end(2, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
+    let mut get = Climb::new(GET, &[LINK, NAME], SOUGHT);
+    get.wait();
+    assert_eq!(get.asks(), ["2+name"]);
+    assert_eq!(get.link(open(7)).asks(), ["1+link 7"], "whichever is first counts");
+}
+
+#[test]
+fn a_way_that_does_not_get_the_request_handed_over_is_left_for_the_next_if_there_is_one() {
+    for facts in [GET, POST] {
+        let mut climb = Climb::new(facts, &[NAME, NAME], LinkView::None);
+        while climb.budget.pay() {}
+        climb.asks();
+        assert_eq!(climb.wait(), Some(1_000));
+        assert_eq!(climb.asks(), ["recall 1"]);
+        assert_eq!(climb.end(1, TryEnd::NotSent).asks(), ["2+name"]);
+        assert_eq!(climb.wait(), Some(2_000));
+        assert!(climb.asks().is_empty(), "it is the last");
+    }
+}
+
+#[test]
+fn answers_that_say_that_nothing_ran_are_paid_for_from_the_second_on() {
+    let mut climb = Climb::new(POST, &[NAME, NAME, NAME], LinkView::None);
+    while climb.budget.pay() {}
+    climb.asks();
+    assert_eq!(climb.end(1, TryEnd::NotExecuted).asks(), ["2+name"]);
+    assert_eq!(climb.end(2, TryEnd::NotExecuted).asks(), ["NotExecuted"]);
+}
+
+#[test]
+fn ways_that_have_begun_do_not_begin_again_when_others_take_their_place() {
+    let mut climb = Climb::new(GET, &[LINK, NAME], SOUGHT);
+    climb.wait();
+    assert_eq!(climb.asks(), ["2+name"]);
+    let (facts, now) = (GET, climb.now);
+    climb.ladder.replace(facts, [NAME, Rung { way: Way::Original, ..NAME }], &mut climb.budget, now);
+    assert!(climb.asks().is_empty() && !climb.ladder.waits_for_link(), "the gateways do not serve the host");
+    assert_eq!(climb.end(2, TryEnd::NotSent).asks(), ["3+original"]);
+}
+
+#[test]
+fn a_link_that_others_have_sought_for_long_is_given_little_more_time() {
+    let at = |seconds| Time::from_origin(Duration::from_secs(seconds));
+    for (since, late_at_ms) in [(0, 10_500), (8, 12_000), (10, 14_000)] {
+        let link = LinkView::Sought { since: Some(at(since)), alive_at: None };
+        let mut budget = Budget::new();
+        let ladder = Ladder::new(LadderConfig::default(), POST, [LINK, NAME], link, &mut budget, at(10));
+        assert_eq!(ladder.poll_timeout(), Some(Time::from_origin(Duration::from_millis(late_at_ms))));
+    }
 }

@@ -38,7 +38,10 @@ impl Device {
     pub(super) fn follow_keeper(&mut self, network: &mut Network, now: Time) {
         while let Some(output) = self.keeper.as_mut().and_then(|keeper| keeper.poll_output(now)) {
             match output {
-                KeeperOutput::Changed | KeeperOutput::ForgetTicket | KeeperOutput::LinkUp { .. } => {}
+                KeeperOutput::Changed
+                | KeeperOutput::Exhausted
+                | KeeperOutput::ForgetTicket
+                | KeeperOutput::LinkUp { .. } => {}
                 KeeperOutput::Dial { connection, candidate } => self.dial(connection, candidate, network, now),
                 KeeperOutput::Drop { connection, .. } => {
                     if let Some(flow) = self.flow_of(connection) {

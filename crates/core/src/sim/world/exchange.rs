@@ -275,4 +275,4 @@ fn head(task: &Task, number: u64) -> RequestHead {
 pub(super) const CANCELLED: (ResetCode, &str) = (ResetCode::Cancelled, "the request is no longer wanted");
 
 /// The one way of the simulated client: the link.
-const RUNG: Rung = Rung { way: Way::Link, first_byte: DEADLINE, is_last: false };
+const RUNG: Rung = Rung { way: Way::Link, connect: DEADLINE, first_byte: DEADLINE, is_last: false };

@@ -26,7 +26,8 @@ fn permitting() -> AccessList {
 }
 
 fn permits(stage: &Stage) -> bool {
-    let policy = stage.sources.policy(stage.now, stage.wall_ms).route("api.test", "/").plain_http;
+    let policy =
+        stage.sources.policy(stage.now, stage.wall_ms).is_some_and(|policy| policy.route("api.test", "/").plain_http);
     let targets = !stage.sources.plain_targets(stage.now, stage.wall_ms).is_empty();
     assert_eq!(policy, targets, "policy and targets agree");
     policy
@@ -155,13 +156,13 @@ fn the_newest_policy_counts_and_one_of_a_link_ends_after_a_day() {
     let pushed = |epoch_ms, seconds| Policy { epoch_ms, gap: Some(Duration::from_secs(seconds)), ..Policy::default() };
     stage.sources.handle_policy(&pushed(5, 7).encode(), stage.now);
     stage.sources.handle_policy(&pushed(4, 9).encode(), stage.now);
-    assert_eq!(stage.sources.policy(stage.now, stage.wall_ms).gap, Some(Duration::from_secs(7)));
+    assert_eq!(stage.sources.policy(stage.now, stage.wall_ms).unwrap().gap, Some(Duration::from_secs(7)));
     stage.sources.handle_policy(b"\xff", stage.now);
     stage.drain();
     assert!(matches!(stage.warnings[..], [SourcesWarning::PolicyRefused { .. }]));
     assert_eq!(stage.sources.list_epoch_ms(), u64::MAX, "no list is wanted without a key");
     stage.pass(Duration::from_millis(DAY_MS + 1));
-    assert_eq!(stage.sources.policy(stage.now, stage.wall_ms), Policy::default());
+    assert_eq!(stage.sources.policy(stage.now, stage.wall_ms), None);
     assert_eq!(stage.asked_for_list(), [], "and none is fetched");
 }
 

@@ -1,0 +1,219 @@
+//! One try of a request: begun, watched, and its end in the words of the ladder.
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, Mutex},
+};
+
+use http::{Request, Response};
+use ropeway_core::{
+    connect::Candidate,
+    request::{Rung, TryEnd, Way},
+    session::Machine as _,
+};
+
+use super::{Run, held::Held, link, plan::Ways};
+use crate::{
+    Action, Body, Error, Step,
+    shared::{ClientSession, Live, lock},
+    short::{self, Cause, Executed, Listed, To},
+    way::{Shape, Trace},
+};
+
+/// A try that is under way.
+pub(super) struct Try {
+    pub(super) sending: Pin<Box<dyn Future<Output = Sent> + Send>>,
+    pub(super) handover: Handover,
+    pub(super) way: Way,
+    /// Its line in the timeline.
+    pub(super) step: usize,
+    /// The session, where it is on a link.
+    pub(super) session: Option<u64>,
+    /// The one address it goes to, which is to blame if the request is not handed over in time.
+    pub(super) stalled: Option<SocketAddr>,
+}
+
+/// How a try ended.
+pub(super) type Sent = Result<Response<Body>, Failed>;
+
+/// Why a try brought no answer.
+pub(super) enum Failed {
+    /// The request's own fault, whatever the way.
+    App(Error),
+    /// The way's.
+    Way {
+        /// What is known of the request's fate.
+        end: TryEnd,
+        /// What the app is told if nothing else works.
+        error: Box<Error>,
+        /// What the timeline says.
+        told: String,
+    },
+}
+
+/// Whether a try was handed to a carrier, as far as it is known by now.
+#[derive(Clone, Default)]
+pub(super) struct Handover(Arc<Mutex<Place>>);
+
+#[derive(Default)]
+enum Place {
+    /// It was given up after it had been handed over.
+    Gone,
+    #[default]
+    Nowhere,
+    /// A channel of a session.
+    Session(ClientSession, u64),
+    /// An exchange outside the link.
+    Outside(Arc<Trace>),
+}
+
+impl Handover {
+    pub(super) fn is_done(&self) -> bool {
+        match &*lock(&self.0) {
+            Place::Gone => true,
+            Place::Nowhere => false,
+            Place::Session(session, channel) => session.peek(|client| !client.mux().is_unsent(*channel)),
+            Place::Outside(trace) => trace.is_handed_off(),
+        }
+    }
+
+    /// Takes it back, unless it was handed over; says whether it was taken back. Both are one step: its link's driver runs beside.
+    pub(super) fn take_back(&self) -> bool {
+        let mut place = lock(&self.0);
+        let is_free = match &*place {
+            Place::Gone => false,
+            Place::Nowhere => true,
+            Place::Session(session, channel) => session.with(|client, _| client.mux().take_back(*channel)),
+            // It is handed over by the task that asks here.
+            Place::Outside(trace) => !trace.is_handed_off(),
+        };
+        if is_free {
+            *place = Place::Nowhere;
+        }
+        is_free
+    }
+
+    /// Notes the channel that was opened for it.
+    pub(super) fn place(&self, session: &ClientSession, channel: u64) {
+        *lock(&self.0) = Place::Session(session.clone(), channel);
+    }
+
+    /// Settles what is known before the channel is gone.
+    pub(super) fn leave(&self) {
+        let place = if self.is_done() { Place::Gone } else { Place::Nowhere };
+        *lock(&self.0) = place;
+    }
+
+    /// Returns what an exchange outside the link notes its progress in, which this follows from now on.
+    fn trace(&self) -> Arc<Trace> {
+        let trace = Arc::default();
+        *lock(&self.0) = Place::Outside(Arc::clone(&trace));
+        trace
+    }
+
+    /// Returns where an exchange outside the link led, once there was a connection.
+    pub(super) fn peer(&self) -> Option<Candidate> {
+        match &*lock(&self.0) {
+            Place::Gone | Place::Nowhere | Place::Session(..) => None,
+            Place::Outside(trace) => trace.peer(),
+        }
+    }
+}
+
+impl Run {
+    /// Begins a try; `None` if there is nowhere to go.
+    pub(super) fn begin(&mut self, rung: Rung, live: Option<Live>, ways: &Ways, request: Request<Body>) -> Option<Try> {
+        let handover = Handover::default();
+        let session = live.as_ref().map(|live| live.number);
+        let mut seat = live.as_ref().map(|live| live.candidate);
+        let mut stalled = None;
+        let sending: Pin<Box<dyn Future<Output = Sent> + Send>> = match (rung.way, live) {
+            (Way::Link, live) => {
+                let (handle, live, placed) = (self.handle.clone(), live?, handover.clone());
+                Box::pin(async move { link::send(&handle, live, request, &placed).await })
+            }
+            (Way::Address | Way::Name | Way::Original, _) => {
+                self.went_directly = true;
+                self.short(rung.way, ways, &handover, request)
+            }
+            (Way::Pipe, _) => {
+                let target = self.pick(&ways.pipes, |target| (target.address, &target.unit))?.clone();
+                stalled = Some(target.address);
+                let (held, trace) = self.held(rung, ways, &handover);
+                Box::pin(async move { held.pipe(request, target, &trace).await })
+            }
+            (Way::Plain, _) => {
+                let target = self.pick(&ways.plains, |target| (target.address, &target.unit))?.clone();
+                stalled = Some(target.address);
+                let (held, trace) = self.held(rung, ways, &handover);
+                Box::pin(async move { held.plain(request, target, &trace).await })
+            }
+        };
+        let started = self.handle.shared().clock.now().since(self.began);
+        let step = self.steps.push(Step {
+            action: Action::Exchange,
+            way: rung.way,
+            address: seat.map(|seat| seat.address).or(stalled),
+            carrier: seat.take().map(|seat| seat.carrier),
+            started,
+            ended: None,
+            error: None,
+        });
+        self.handover = handover.clone();
+        Some(Try { sending, handover, way: rung.way, step, session, stalled })
+    }
+
+    /// Begins a try on a short link.
+    fn short(
+        &mut self,
+        way: Way,
+        ways: &Ways,
+        handover: &Handover,
+        request: Request<Body>,
+    ) -> Pin<Box<dyn Future<Output = Sent> + Send>> {
+        let shared = Arc::clone(self.handle.shared());
+        let (host, idempotent, trace) = (self.host.clone(), ways.facts.idempotent, handover.trace());
+        let h3 = shared.sources().is_some_and(|sources| sources.speaks_h3(&host));
+        let listed: Vec<Listed> = ways.addresses.iter().map(|address| Listed { address: *address, h3 }).collect();
+        Box::pin(async move {
+            let to = match way {
+                Way::Address => To::Addresses(&listed),
+                Way::Original => To::Original,
+                Way::Link | Way::Name | Way::Pipe | Way::Plain => To::Name,
+            };
+            let sent = shared.short.send(request, to, &trace).await;
+            sent.map_err(|failed| broken_off(failed, way, host, idempotent))
+        })
+    }
+
+    fn held(&self, rung: Rung, ways: &Ways, handover: &Handover) -> (Held, Arc<Trace>) {
+        let held = Held {
+            handle: self.handle.clone(),
+            host: self.host.clone(),
+            idempotent: ways.facts.idempotent,
+            shape: if rung.is_last { Shape::Http10 } else { Shape::Http11 },
+            slot: Arc::clone(&self.body),
+            began: self.handle.shared().clock.now(),
+        };
+        (held, handover.trace())
+    }
+}
+
+/// Says in the words of the ladder how a short link failed.
+fn broken_off(failed: short::Failed, way: Way, host: String, idempotent: bool) -> Failed {
+    let told = failed.to_string();
+    let reason = told.clone();
+    let (end, error) = match (failed.cause, failed.executed) {
+        (Cause::Body(error), _) => return Failed::App(error),
+        (_, Executed::NotSent) => (TryEnd::NotSent, Error::NoWay { host, reason, timeline: Box::default() }),
+        (_, Executed::No) => (TryEnd::NotExecuted, Error::NotExecuted { reason, timeline: Box::default() }),
+        // Whether it ran does not matter to what may run twice; what went wrong does.
+        (_, Executed::Maybe) if idempotent => {
+            (TryEnd::MayHaveRun, Error::BrokeOff { host, way, reason, timeline: Box::default() })
+        }
+        (_, Executed::Maybe) => (TryEnd::MayHaveRun, Error::OutcomeUnknown { timeline: Box::default() }),
+    };
+    Failed::Way { end, error: Box::new(error), told }
+}

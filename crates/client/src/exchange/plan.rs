@@ -1,0 +1,128 @@
+//! The ways that a request may take, and where each leads.
+
+use std::{net::SocketAddr, time::Duration};
+
+use ropeway_core::{
+    policy::{LadderStep, RouteRules},
+    request::{AtHand, NoPlan, RequestFacts, Rung, Target, Way, is_idempotent, plan},
+};
+
+use super::{IDEMPOTENCY_KEY, Run};
+use crate::{
+    Error,
+    shared::View,
+    sources::{PipeTarget, PlainTarget, Sources},
+};
+
+/// The ways of a request, and where they lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ways {
+    pub(super) facts: RequestFacts,
+    pub(super) rungs: Vec<Rung>,
+    /// It is known whether the gateways serve the host.
+    pub(super) is_known: bool,
+    /// Links that may be tried.
+    pub(super) links_max: u32,
+    /// Addresses of the host that the access list has.
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) pipes: Vec<PipeTarget>,
+    pub(super) plains: Vec<PlainTarget>,
+}
+
+impl Run {
+    /// Returns the ways that the request may take, in their order, as far as is known by now.
+    pub(super) fn ways(&self, view: &View) -> Result<Ways, Error> {
+        let shared = self.handle.shared();
+        let sources = shared.sources();
+        let rules = self.rules(sources);
+        let addresses = sources.map(|sources| sources.direct_addresses(&self.host, self.port)).unwrap_or_default();
+        let pipes = sources.map(Sources::pipe_targets).unwrap_or_default();
+        let plains = sources.map(Sources::plain_targets).unwrap_or_default();
+        let at_hand = AtHand {
+            access_point: shared.config.seeks_links(),
+            addresses: addresses.len(),
+            pipes: pipes.len(),
+            plains: plains.len(),
+        };
+        let planned = plan(&self.target(), view.hosts.as_deref(), &rules, at_hand);
+        let mut planned = planned.map_err(|none| self.no_plan(none))?;
+        shared.detours().order(&self.host, &mut planned.steps, shared.clock.now());
+        let is_served = match &view.hosts {
+            Some(hosts) => hosts.serve(&self.host, self.port),
+            None => at_hand.access_point,
+        };
+        let facts = RequestFacts { idempotent: self.is_idempotent(is_served, &rules), replayable: self.is_replayable };
+        let link = planned.steps.iter().find(|step| step.way == Way::Link);
+        let links_max = link.map_or(0, |step| step.tries.into());
+        let rungs = planned.steps.iter().flat_map(|step| self.rungs(*step)).collect();
+        Ok(Ways { facts, rungs, is_known: planned.is_known, links_max, addresses, pipes, plains })
+    }
+
+    /// Returns the rules of the request's route, without the ways that the app does not want.
+    fn rules(&self, sources: Option<&Sources>) -> RouteRules {
+        let allowed = &self.handle.shared().config.ways;
+        let mut rules = match sources {
+            Some(sources) => sources.rules(&self.host, self.head.uri().path()),
+            None => self.handle.shared().density.policy().route(&self.host, self.head.uri().path()),
+        };
+        rules.ladder.retain(|step| allowed.is_empty() || allowed.contains(&step.way));
+        rules
+    }
+
+    /// Says whether the request may be executed twice, at whichever gateway.
+    ///
+    /// A key makes it so where its reader is the host itself. The gateways remember keys each for itself, so that behind them it does
+    /// if the service remembers them.
+    fn is_idempotent(&self, is_served: bool, rules: &RouteRules) -> bool {
+        let has_key = self.head.headers().contains_key(IDEMPOTENCY_KEY);
+        let is_key_known = !is_served || rules.idempotency_keys;
+        self.options.idempotent || is_idempotent(self.head.method()) || (has_key && is_key_known)
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target {
+            host: &self.host,
+            port: self.port,
+            encrypted: self.head.uri().scheme_str() == Some("https"),
+            plain_http: self.options.plain_http || self.handle.shared().config.plain_http,
+            forced: self.options.way,
+            body_bytes: self.body_bytes,
+        }
+    }
+
+    fn rungs(&self, LadderStep { way, tries }: LadderStep) -> impl Iterator<Item = Rung> {
+        let first_byte = self.within();
+        // The ladder itself goes from one link to the next.
+        let tries = if way == Way::Link { 1 } else { tries };
+        (1..=tries).map(move |number| {
+            let connect = CONNECT_WITHIN + CONNECT_LONGER * u32::from(number - 1);
+            Rung { way, connect, first_byte, is_last: number == tries }
+        })
+    }
+
+    fn no_plan(&self, none: NoPlan) -> Error {
+        let invalid = |reason: &str| Error::Invalid(reason.into());
+        match none {
+            NoPlan::NotAtHand(Way::Link) => invalid("the link is asked for, and there is no access point"),
+            NoPlan::NotAtHand(way @ (Way::Pipe | Way::Plain)) => Error::Invalid(format!(
+                "the way {way} is asked for, and no gateway is known that serves it, or the body is too large for it"
+            )),
+            NoPlan::NotAtHand(way) => {
+                Error::Invalid(format!("the way {way} is asked for, and nothing is known that it leads to"))
+            }
+            NoPlan::PlainHttp => Error::PlainHttp { host: self.host.clone() },
+            NoPlan::Policy => Error::NoWay {
+                host: self.host.clone(),
+                reason: "the policy of the gateways, or the app, leaves no way to it".into(),
+                timeline: Box::default(),
+            },
+        }
+    }
+}
+
+/// How long the first try of a way may take to get the request handed over, where another way is left. 2 s; our choice: a handshake
+/// of three round trips at 500 ms, and one SYN lost on a faster network.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// How much longer each further try of the way may take. 2 s; our choice.
+const CONNECT_LONGER: Duration = Duration::from_secs(2);

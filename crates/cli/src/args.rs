@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use http::{HeaderName, HeaderValue, Method, header};
-use ropeway::CarrierKind;
+use ropeway::{CarrierKind, Way};
 use ropeway_cluster::{CollapseKey, ContentType, DeviceId, MessageId, Target, Topic, UserId};
 use ropeway_core::wire::fields::is_forbidden;
 use ropeway_gateway::config::{self, RouteConfig, Upstream};
@@ -123,6 +123,9 @@ pub(crate) struct RequestArgs {
     /// File to write the body of the answer to
     #[arg(short, long = "output", value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Take this way and no other; may be repeated [possible values: link, name, address, pipe, plain, original]
+    #[arg(long = "way", value_name = "WAY")]
+    pub(crate) ways: Vec<Way>,
     /// Write status and headers before the body
     #[arg(short, long)]
     pub(crate) include: bool,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ropeway::{Builder, Client, ReconnectConfig};
+use ropeway::{Builder, CarrierKind, Client, ReconnectConfig};
 use tokio::time::timeout;
 
 use crate::args::DeviceArgs;
@@ -51,6 +51,21 @@ pub(crate) fn builder(args: &DeviceArgs, data: &DataDir) -> Result<(Builder, Cli
     Ok((builder, file))
 }
 
+/// Has the client fetch the access list, which names what other ways than the link lead to.
+pub(crate) fn with_list(mut builder: Builder, file: &ClientFile) -> Result<Builder, CommandError> {
+    for key in &file.list_keys {
+        let public_key = key.bytes().ok_or_else(|| {
+            let message = format!("client.json: the key {} of access lists is not 32 bytes in Base64", key.id);
+            CommandError::Usage(message)
+        })?;
+        builder = builder.list_key(&key.id, public_key);
+    }
+    for point in file.access_points.iter().filter(|point| point.carriers.contains(&CarrierKind::Tls)) {
+        builder = builder.dispatch("", point.address);
+    }
+    Ok(builder)
+}
+
 /// Closes the link, so that what was acknowledged is on its way before the process ends.
 pub(crate) async fn close(client: &Client) {
     // A gateway that is gone is no reason to stay.
@@ -74,5 +89,5 @@ const RECONNECT_SPREAD: Duration = Duration::from_secs(1);
 /// Longest wait between two attempts: 5 s, as someone looks on.
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Time for the goodbye.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for the goodbye, which a busy machine may need.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);

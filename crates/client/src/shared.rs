@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     task::Waker,
     time::Duration,
@@ -13,6 +13,7 @@ use std::{
 use ropeway_core::{
     CarrierKind, Time,
     connect::{Candidate, Records},
+    quality::Island,
     request::{Budget, Detours, Hosts, LinkView, Way},
     session::{self, Feed, FeedItem},
     wire::message::RefuseCode,
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     sources: Arc<OnceLock<Option<Sources>>>,
     /// How far the gateways' clocks are ahead of the device's, in ms, as a sealed pipe showed.
     pub(crate) clock_offset_ms: AtomicI64,
+    /// An exchange on a link was given up before its end.
+    pub(crate) was_cut: AtomicBool,
     /// Answers that were changed on their way.
     pub(crate) tampered: AtomicU64,
     /// How the addresses of the ways without connections did on this network.
@@ -84,6 +87,8 @@ pub(crate) struct Live {
     pub(crate) candidate: Candidate,
     /// One for each exchange that may be open.
     pub(crate) permits: Arc<Semaphore>,
+    /// Whether anything behind the gateway can be reached.
+    pub(crate) island: Arc<Mutex<Island>>,
 }
 
 /// Why there is no link and none to be expected.
@@ -136,7 +141,11 @@ impl Shared {
     pub(crate) fn new(config: Config) -> Self {
         let clock = Clock::new();
         let log = Arc::new(AttemptLog::new(clock));
-        let link = if config.seeks_links() { LinkView::Sought { since: None, alive_at: None } } else { LinkView::None };
+        let link = if config.seeks_links() {
+            LinkView::Sought { since: None, alive_at: None, is_exhausted: false }
+        } else {
+            LinkView::None
+        };
         let view = View { hosts: config.hosts.clone(), link, ..View::default() };
         let roster = Roster { sessions: Vec::new(), topics: config.topics.clone() };
         let sources = Arc::new(OnceLock::<Option<Sources>>::new());
@@ -166,6 +175,7 @@ impl Shared {
             log,
             sources,
             clock_offset_ms: AtomicI64::new(0),
+            was_cut: AtomicBool::new(false),
             tampered: AtomicU64::new(0),
             spots: Mutex::default(),
             detours: Mutex::default(),

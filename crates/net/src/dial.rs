@@ -165,6 +165,12 @@ impl Dialer {
         self.endpoint.rebind(udp_socket()?)
     }
 
+    /// Waits until the goodbyes of QUIC connections that were closed have had their time: a peer that still sends is answered with one
+    /// more, so that it learns of the end although the first was lost (RFC 9000 section 10.2.1).
+    pub async fn idle(&self) {
+        self.endpoint.wait_idle().await;
+    }
+
     async fn dial_quic(
         &self,
         address: SocketAddr,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ropeway_core::CarrierKind;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,13 @@ pub(crate) struct PinnedKey {
     pub(crate) id: String,
     /// The 32 bytes of the Ed25519 key in Base64, as the library takes them.
     pub(crate) public_key: String,
+}
+
+impl PinnedKey {
+    /// Returns the key itself, if it is one.
+    pub(crate) fn bytes(&self) -> Option<[u8; 32]> {
+        STANDARD.decode(&self.public_key).ok()?.try_into().ok()
+    }
 }
 
 /// An address of the gateway and what is spoken there.

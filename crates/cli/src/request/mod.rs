@@ -6,7 +6,7 @@ mod report;
 use std::path::PathBuf;
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use ropeway::{Client, Error, Response};
+use ropeway::{Client, Error, Response, Step, Way};
 use serde_json::json;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
@@ -20,7 +20,13 @@ use crate::output::Output;
 
 /// Runs the command.
 pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> Result<(), CommandError> {
-    let (builder, file) = device::builder(&args.device, data)?;
+    let (mut builder, file) = device::builder(&args.device, data)?;
+    for way in &args.ways {
+        builder = builder.way(*way);
+    }
+    if args.ways.iter().any(|way| matches!(way, Way::Address | Way::Pipe | Way::Plain)) {
+        builder = device::with_list(builder, &file)?;
+    }
     let client = builder.allow_plain_http(args.plain_http).build()?;
     let result = exchange(args, &client, &file, output).await;
     device::close(&client).await;
@@ -155,7 +161,10 @@ fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
     if let Some(timeline) = error.timeline() {
         // -v tells every way; here the last one that failed is enough.
         text = text.replace(&format!(" ({timeline})"), "");
-        let last = timeline.steps().iter().rev().filter_map(|step| step.error.as_deref()).next();
+        // What is said of gateways is not explained by how the ways around them failed.
+        let is_of_gateways = matches!(error, Error::Refused { .. } | Error::Untrusted { .. });
+        let wanted = |step: &&Step| !is_of_gateways || step.way == Way::Link;
+        let last = timeline.steps().iter().rev().filter(wanted).filter_map(|step| step.error.as_deref()).next();
         if let Some(last) = last.filter(|last| !last.contains(&text) && !text.contains(last)) {
             text = format!("{text}; the last attempt: {last}");
         }

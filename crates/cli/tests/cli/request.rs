@@ -127,6 +127,21 @@ fn a_body_cut_by_the_service_is_no_success() {
 }
 
 #[test]
+fn each_way_through_the_gateway_can_be_asked_for() {
+    let place = Place::new();
+    let _up = place.up(&["--upstream", "echo.test=builtin:echo"]);
+    for way in ["link", "address", "pipe"] {
+        let done = place.run(&["request", "--way", way, "-v", "--data", "pear", "https://echo.test/"]);
+        assert_eq!(done.stdout, b"pear", "{way}: {}", done.stderr);
+        assert!(done.stderr.contains(&format!("* {way} exchange")), "{}", done.stderr);
+    }
+    let text = place.run(&["request", "--way", "plain", "https://echo.test/"]).error(1);
+    assert!(text.contains("leaves no way"), "no route allows it: {text}");
+    let text = place.run(&["request", "--way", "boat", "https://echo.test/"]).error(2);
+    assert!(text.contains("expected one of link, name, address, pipe, plain, original"), "{text}");
+}
+
+#[test]
 fn no_link_stays_behind_when_the_command_has_ended() {
     let place = Place::new();
     let up = place.up(&[]);
@@ -168,7 +183,7 @@ fn a_stopped_gateway_is_named_with_what_was_tried() {
     let place = Place::new();
     let mut up = builtin(&place);
     up.running.kill();
-    let arguments = ["request", "--max-time", "2", "--carrier", "tls", "demo.test"];
+    let arguments = ["request", "--max-time", "2", "--carrier", "tls", "--way", "link", "demo.test"];
     let text = place.run(&arguments).error(1);
     assert!(text.contains("no way to demo.test: "), "{text}");
     assert!(text.contains("Connection refused") && text.ends_with("is `ropeway up` running?\n"), "{text}");
@@ -184,9 +199,9 @@ fn a_gateway_that_another_authority_vouches_for_is_named_at_once() {
     let (_up, _other) = (builtin(&place), other.up(&[]));
     std::fs::copy(other.path("ropeway-data/ca.pem"), place.path("ropeway-data/ca.pem")).expect("copied");
     for carrier in ["quic", "tls", "ws"] {
-        let done = place.run(&["--json", "request", "--carrier", carrier, "demo.test"]);
+        let done = place.run(&["--json", "request", "--way", "link", "--carrier", carrier, "demo.test"]);
         assert_eq!((done.code, error(&done.stderr)["error"].as_str()), (1, Some("untrusted")), "{}", done.stderr);
-        let text = place.run(&["request", "--carrier", carrier, "demo.test"]).error(1);
+        let text = place.run(&["request", "--way", "link", "--carrier", carrier, "demo.test"]).error(1);
         assert!(text.contains("invalid peer certificate") && text.contains("ca.pem vouches for"), "{text}");
         assert_eq!(text.matches("the last attempt").count(), 1, "{text}");
     }

@@ -223,7 +223,7 @@ impl Engine {
         roster.sessions.push((number, session.clone()));
         drop(roster);
         let permits = Arc::new(Semaphore::new(EXCHANGES_MAX));
-        self.members.insert(number, Member { session, permits, leaving: Arc::default() });
+        self.members.insert(number, Member { session, permits, island: Arc::default(), leaving: Arc::default() });
     }
 
     fn facts(&self, carrier: CarrierKind) -> HelloFacts {

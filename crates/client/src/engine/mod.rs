@@ -6,7 +6,7 @@ mod link;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use std::{
 
 use ropeway_core::{
     connect::{Candidate, ConnectionId, Keeper, KeeperConfig, KeeperFailure, KeeperOutput, Place, Records},
+    quality::Island,
     request::{Detours, Hosts},
     session::{self, Machine as _},
     wire::message::RefuseCode,
@@ -25,7 +26,7 @@ use ropeway_net::{
 use tokio::{
     sync::{Semaphore, mpsc},
     task::JoinSet,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 use tracing::{debug, info, warn};
 
@@ -79,6 +80,7 @@ struct Engine {
 struct Member {
     session: ClientSession,
     permits: Arc<Semaphore>,
+    island: Arc<Mutex<Island>>,
     leaving: Arc<AtomicBool>,
 }
 
@@ -300,9 +302,9 @@ impl Engine {
         let open = self.keeper.open_link();
         let live = open.and_then(|open| {
             let member = self.members.get(&open.session)?;
-            let permits = Arc::clone(&member.permits);
+            let (permits, island) = (Arc::clone(&member.permits), Arc::clone(&member.island));
             let (number, session) = (open.session, member.session.clone());
-            Some(Live { number, session, candidate: open.candidate, permits })
+            Some(Live { number, session, candidate: open.candidate, permits, island })
         });
         let failure = self.failure();
         let state = match (&live, &failure) {
@@ -348,8 +350,10 @@ impl Engine {
                 () = sleep_until(deadline) => break,
             }
         }
+        let mut is_cut = self.shared.was_cut.load(Ordering::Relaxed);
         for member in self.members.values() {
             if member.session.peek(|client| client.mux().running()) > 0 {
+                is_cut = true;
                 member.session.with(|client, _| client.abandon());
             }
             member.leaving.store(true, Ordering::Relaxed);
@@ -363,6 +367,10 @@ impl Engine {
         }
         for number in self.members.keys().copied().collect::<Vec<_>>() {
             self.settle(number, false);
+        }
+        if is_cut {
+            // Their gateways may still be sending, and so fast that a goodbye is lost.
+            let _ = timeout(IDLE_WITHIN, self.dialer.idle()).await;
         }
         self.shared.state.send_replace(LinkState::Closed);
     }
@@ -394,6 +402,9 @@ const IDLE_TURN: Duration = Duration::from_secs(3_600);
 
 /// How long requests under way may take once the client is being closed. 5 s; our choice.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How much longer the goodbyes of links that were cut may take to arrive. 250 ms; our choice: three probe timeouts of a path of 30 ms.
+const IDLE_WITHIN: Duration = Duration::from_millis(250);
 
 /// How much longer the links may take to say goodbye. 1 s; our choice.
 const GOODBYES_WITHIN: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Body, Error,
-    shared::{Live, View, Waiting, changed},
+    shared::{Live, View, Waiting, changed, lock},
     sources::Sources,
 };
 
@@ -56,11 +56,11 @@ impl Run {
         let mut views = shared.view.subscribe();
         let mut changes = shared.sources().map(Sources::changes);
         let mut view = views.borrow_and_update().clone();
-        let mut ways = self.ways(&view)?;
+        let mut ways = self.first_ways(&view, &mut changes).await?;
         let link = view.link(ways.is_known, self.began, shared.clock.now());
         let config = LadderConfig {
             link_wait: shared.config.link_wait,
-            link_wait_until: Some(self.began + self.within()),
+            link_wait_until: Some(self.began + self.within() - self.within() / END_SHARE),
             links_max: ways.links_max,
             ..LadderConfig::default()
         };
@@ -122,6 +122,12 @@ impl Run {
                         None => Err(self.failed(failure, climb, view)),
                     };
                 }
+                LadderOutput::Late { session } => {
+                    let live = view.live.as_ref().filter(|live| live.number == session);
+                    if live.is_some_and(|live| lock(&live.island).handle_late()) {
+                        shared.wish(|wishes| wishes.unserved = Some(session));
+                    }
+                }
                 LadderOutput::Recall(number) => {
                     if climb.tries.get(&number).is_some_and(|running| running.handover.take_back())
                         && let Some(running) = climb.tries.remove(&number)
@@ -175,6 +181,9 @@ impl Run {
         }
         let live = shared.view.borrow().live.clone().filter(|live| Some(live.number) == ended.session);
         if let Some(live) = live {
+            if sent.is_ok() {
+                lock(&live.island).handle_answered();
+            }
             self.steps.relocate(ended.step, live.candidate);
         }
         let (end, told) = match sent {
@@ -214,19 +223,27 @@ impl Run {
         match (failure, climb.last.take(), known) {
             // Why there is no link says more than how the ways around it failed.
             (Failure::NotExecuted, _, Some(known)) => known.error(),
-            (Failure::NotExecuted, None, None) => {
-                let waited =
-                    climb.waits_since.map_or(0, |since| self.handle.shared().clock.now().since(since).as_millis());
-                let last = view
-                    .trouble
-                    .as_deref()
-                    .map_or_else(String::new, |trouble| format!("; the last attempt: {trouble}"));
-                let reason = format!("no link came up within {waited} ms{last}");
-                Error::NoWay { host: self.host.clone(), reason, timeline: Box::default() }
+            (Failure::NotExecuted, last @ (None | Some(Error::NoWay { .. })), None) if climb.waits_since.is_some() => {
+                self.no_link(climb, view, last.as_ref())
             }
+            (Failure::NotExecuted, None, None) => super::not_executed("nothing was left to try"),
             (_, Some(error), _) => error,
             (Failure::OutcomeUnknown | Failure::Reset, None, _) => Error::OutcomeUnknown { timeline: Box::default() },
         }
+    }
+
+    /// Returns what the app is told when no link came up, and no other way helped.
+    fn no_link(&self, climb: &Climb, view: &View, last: Option<&Error>) -> Error {
+        let now = self.handle.shared().clock.now();
+        let waited = climb.waits_since.map_or(0, |since| now.since(since).as_millis());
+        let mut reason = format!("no link came up within {waited} ms");
+        if let Some(trouble) = view.trouble.as_deref() {
+            reason = format!("{reason}; the last attempt: {trouble}");
+        }
+        if let Some(Error::NoWay { reason: other, .. }) = last {
+            reason = format!("{reason}; without a link: {other}");
+        }
+        Error::NoWay { host: self.host.clone(), reason, timeline: Box::default() }
     }
 }
 
@@ -249,12 +266,17 @@ impl View {
     fn link(&self, is_known: bool, began: Time, now: Time) -> LinkView {
         let is_hopeless = self.failure.as_ref().is_some_and(|failure| failure.concerns(began));
         match self.link {
-            LinkView::Open { .. } if !is_known => LinkView::Sought { since: None, alive_at: Some(now) },
+            LinkView::Open { .. } if !is_known => {
+                LinkView::Sought { since: None, alive_at: Some(now), is_exhausted: false }
+            }
             LinkView::None | LinkView::Sought { .. } if is_hopeless => LinkView::None,
             LinkView::None | LinkView::Open { .. } | LinkView::Sought { .. } => self.link,
         }
     }
 }
+
+/// Share of a request's time that is left for saying why there was no link. 1/32; our choice.
+const END_SHARE: u32 = 32;
 
 /// A time that does not come while a request lives.
 fn far() -> Instant {

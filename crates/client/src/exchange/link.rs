@@ -3,7 +3,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll},
 };
 
@@ -34,14 +34,14 @@ pub(crate) struct LinkBody {
     reader: BodyReader<session::Client>,
     /// The rest of the request, still on its way.
     upload: Option<Upload>,
-    _held: Held,
+    held: Held,
 }
 
 /// What an exchange holds until it is over.
 struct Held {
     _permit: OwnedSemaphorePermit,
     _in_flight: InFlight,
-    _handle: Handle,
+    handle: Handle,
 }
 
 /// Sends a request on an open link and waits for the head of its answer.
@@ -53,7 +53,7 @@ pub(super) async fn send(
 ) -> Result<Response<Body>, Failed> {
     let in_flight = InFlight::new(handle.shared());
     let permit = room(handle, live.permits).await?;
-    let held = Held { _permit: permit, _in_flight: in_flight, _handle: handle.clone() };
+    let held = Held { _permit: permit, _in_flight: in_flight, handle: handle.clone() };
     let session = live.session;
     let (parts, body) = request.into_parts();
     let ends = body.is_end_stream();
@@ -77,7 +77,7 @@ pub(super) async fn send(
     exchange.open = false;
     let reader = exchange.session.reader(channel);
     let upload = uploading.map(|uploading| Upload(tokio::spawn(uploading)));
-    let mut response = Response::new(Body::link(LinkBody { reader, upload, _held: held }));
+    let mut response = Response::new(Body::link(LinkBody { reader, upload, held }));
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     Ok(response)
@@ -132,6 +132,14 @@ impl LinkBody {
 
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.reader.size_hint()
+    }
+}
+
+impl Drop for LinkBody {
+    fn drop(&mut self) {
+        if !self.reader.is_end_stream() {
+            self.held.handle.shared().was_cut.store(true, Ordering::Relaxed);
+        }
     }
 }
 

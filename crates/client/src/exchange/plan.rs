@@ -7,10 +7,12 @@ use ropeway_core::{
     request::{AtHand, NoPlan, RequestFacts, Rung, Target, Way, is_idempotent, plan},
 };
 
+use tokio::{sync::watch, time::timeout_at};
+
 use super::{IDEMPOTENCY_KEY, Run};
 use crate::{
     Error,
-    shared::View,
+    shared::{View, changed},
     sources::{PipeTarget, PlainTarget, Sources},
 };
 
@@ -56,6 +58,24 @@ impl Run {
         let links_max = link.map_or(0, |step| step.tries.into());
         let rungs = planned.steps.iter().flat_map(|step| self.rungs(*step)).collect();
         Ok(Ways { facts, rungs, is_known: planned.is_known, links_max, addresses, pipes, plains })
+    }
+
+    /// Returns the ways that the request begins with. Where there is none yet, because the first access list is still on its way, that
+    /// is waited for as long as a link would be.
+    pub(super) async fn first_ways(
+        &self,
+        view: &View,
+        changes: &mut Option<watch::Receiver<u64>>,
+    ) -> Result<Ways, Error> {
+        let shared = self.handle.shared();
+        let until = shared.clock.instant(self.began + shared.config.link_wait);
+        loop {
+            let ways = self.ways(view);
+            let is_awaited = shared.sources().is_some_and(|sources| sources.list_epoch_ms() == 0);
+            if ways.is_ok() || !is_awaited || timeout_at(until, changed(changes)).await.is_err() {
+                return ways;
+            }
+        }
     }
 
     /// Returns the rules of the request's route, without the ways that the app does not want.

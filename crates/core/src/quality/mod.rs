@@ -1,12 +1,14 @@
 //! What is learned about networks and services from how they behave.
 //!
 //! [`Breaker`] knows when a service is beyond reach, so that nobody waits for it; [`ServerTime`] how long a service takes to answer,
-//! and [`SmoothedRtt`] how long a network takes there and back.
+//! [`SmoothedRtt`] how long a network takes there and back, and [`Island`] when a gateway can be reached and nothing behind it.
 
 mod breaker;
+mod island;
 mod rtt;
 mod server_time;
 
 pub use breaker::{Attempt, Breaker, BreakerConfig};
+pub use island::{Island, LATE_MAX};
 pub use rtt::{RTT_MAX, SmoothedRtt};
 pub use server_time::{SERVER_TIME_SAMPLES_MIN, ServerTime};

@@ -47,7 +47,7 @@ pub struct LadderConfig {
     /// How long a request waits for a link before its next way starts beside. 4 s; Mars `net_source.cc` and the article on its compound
     /// connect give one address as long.
     pub link_patience: Duration,
-    /// How long at least, where one has been sought for longer than that already. 500 ms; the interval of DESIGN section 5 at which a
+    /// How long at least, where one has been sought for longer than that already, or no candidate gave one. 500 ms; the interval of DESIGN section 5 at which a
     /// lost link is sought while somebody waits.
     pub link_patience_min: Duration,
     /// How long a request waits for a link in which no attempt to get one comes further. 10 s: a race has its five addresses started by
@@ -110,6 +110,8 @@ pub enum LinkView {
         since: Option<Time>,
         /// When an attempt last came further.
         alive_at: Option<Time>,
+        /// Every candidate has failed since then.
+        is_exhausted: bool,
     },
 }
 
@@ -131,6 +133,11 @@ pub enum TryEnd {
 pub enum LadderOutput {
     /// The request has failed: nothing is under way any more.
     Fail(Failure),
+    /// A try on this session's link had no answer in its time.
+    Late {
+        /// The session.
+        session: u64,
+    },
     /// Take a try back if it was not handed over yet, and answer with [`Ladder::handle_ended`] as not sent; else leave it.
     Recall(TryId),
     /// Send the request.
@@ -228,7 +235,7 @@ impl Ladder {
             return;
         }
         let elsewhere: Vec<TryId> = elsewhere.into_iter().map(|(number, _)| *number).collect();
-        if self.facts.idempotent && self.facts.replayable {
+        if self.may_be_doubled() {
             // The old link may still answer: whichever is first counts.
             if budget.pay() {
                 let number = self.add(self.tries[&elsewhere[0]].rung, now);
@@ -313,8 +320,9 @@ impl Ladder {
             if let Some(running) = self.tries.get_mut(&number) {
                 running.is_late = true;
             }
+            self.outputs.extend(running.session.map(|session| LadderOutput::Late { session }));
             // What may not run twice waits where it was handed over; the owner knows whether it was.
-            if waits || (self.facts.idempotent && self.facts.replayable) {
+            if waits || self.may_be_doubled() {
                 self.climb_beside(waits, budget, now);
             } else if !self.rungs.is_empty() {
                 self.outputs.push_back(LadderOutput::Recall(number));
@@ -415,6 +423,11 @@ impl Ladder {
         true
     }
 
+    /// Says whether a second try may start while one is under way.
+    const fn may_be_doubled(&self) -> bool {
+        self.facts.idempotent && self.facts.replayable
+    }
+
     /// Says whether the request may go over the link that is open.
     const fn is_good_enough(&self, is_sure: bool) -> bool {
         is_sure || self.facts.idempotent
@@ -422,7 +435,7 @@ impl Ladder {
 
     /// Says whether a try may be handed over: no other was, or running twice does no harm.
     fn is_alone(&self, number: TryId) -> bool {
-        self.facts.idempotent || self.tries.iter().all(|(other, running)| *other == number || running.is_waiting())
+        self.may_be_doubled() || self.tries.iter().all(|(other, running)| *other == number || running.is_waiting())
     }
 
     /// Sends a try on the link. What must not run twice is taken back from elsewhere first, where it still can be.
@@ -472,19 +485,24 @@ impl Ladder {
             return (!running.is_late).then(|| running.began + running.rung.first_byte);
         }
         let until = self.waits_until(running);
-        let since = match self.link {
-            LinkView::Sought { since: Some(since), .. } => since,
-            LinkView::None | LinkView::Open { .. } | LinkView::Sought { .. } => running.began,
-        };
-        let patient = (since + self.config.link_patience).max(running.began + self.config.link_patience_min);
-        let late = (!running.is_late && !self.rungs.is_empty())
-            .then(|| patient.min(running.began + self.config.link_patience));
+        let late = (!running.is_late && !self.rungs.is_empty()).then(|| self.patient_until(running));
         Some(late.map_or(until, |late| late.min(until)))
     }
 
     /// Says whether a try was sent outside a link and has not been asked yet whether it was handed over.
     const fn is_connecting(&self, running: &Try) -> bool {
         !running.is_waiting() && running.session.is_none() && !running.is_checked && !running.is_late
+    }
+
+    /// Returns until when a link is waited for alone.
+    fn patient_until(&self, running: &Try) -> Time {
+        let soonest = running.began + self.config.link_patience_min;
+        let latest = running.began + self.config.link_patience;
+        match self.link {
+            LinkView::Sought { is_exhausted: true, .. } => soonest,
+            LinkView::Sought { since: Some(since), .. } => (since + self.config.link_patience).clamp(soonest, latest),
+            LinkView::None | LinkView::Open { .. } | LinkView::Sought { .. } => latest,
+        }
     }
 
     /// Returns until when a link is waited for.
@@ -527,5 +545,7 @@ const RUNGS_MAX: usize = 18;
 /// Tries under way at once. 3; our choice: the late one, the next, and one on a link that comes meanwhile.
 const BESIDE_MAX: usize = 3;
 
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

@@ -250,7 +250,7 @@ impl ProxyError {
 
     /// Makes the answer that tells the client: status, [`ERROR_HEADER`], and
     /// [`NOT_EXECUTED_HEADER`] where the status leaves open whether the request ran (408, 425, 429,
-    /// 502, 503, 504) and it did not.
+    /// 502, 503, 504, and 404 where there is no route) and it did not.
     pub fn into_response(self) -> Response<ProxyBody> {
         let name = self.name();
         let body = Full::new(Bytes::from_static(name.as_bytes())).map_err(|never| match never {});
@@ -260,7 +260,7 @@ impl ProxyError {
         headers.insert(ERROR_HEADER, HeaderValue::from_static(name));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        let is_in_question = matches!(self.status().as_u16(), 408 | 425 | 429 | 502..=504);
+        let is_in_question = self == Self::NoRoute || matches!(self.status().as_u16(), 408 | 425 | 429 | 502..=504);
         if is_in_question && !self.executed() {
             headers.insert(NOT_EXECUTED_HEADER, HeaderValue::from_static("1"));
         }
@@ -303,7 +303,7 @@ mod tests {
             let response = error.into_response();
             assert_eq!(response.headers()[ERROR_HEADER], error.name());
             let says_so = response.headers().contains_key(NOT_EXECUTED_HEADER);
-            let is_in_question = [408, 425, 429, 502, 503, 504].contains(&error.status().as_u16());
+            let is_in_question = [404, 408, 425, 429, 502, 503, 504].contains(&error.status().as_u16());
             assert_eq!(says_so, is_in_question && !error.executed(), "{error:?}");
         }
     }

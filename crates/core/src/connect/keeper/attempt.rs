@@ -94,6 +94,7 @@ impl Keeper {
         self.failure = None;
         self.is_blocked = false;
         self.sought_since = None;
+        self.is_exhausted = false;
         self.outputs.push_back(KeeperOutput::LinkUp { session, candidate });
         self.dismiss_replaced();
         self.outputs.push_back(KeeperOutput::Changed);
@@ -213,6 +214,7 @@ impl Keeper {
             self.failure = Some(KeeperFailure::Untrusted { at: now });
         }
         self.reconnect.handle_lost(now, LostReason::RaceLost);
+        self.is_exhausted = true;
         self.outputs.push_back(KeeperOutput::Exhausted);
         self.outputs.push_back(KeeperOutput::Changed);
     }

@@ -59,6 +59,8 @@ pub struct Keeper {
     alive_at: Option<Time>,
     /// When a link was first sought since there was one, or since the network changed.
     sought_since: Option<Time>,
+    /// No candidate gave one since then.
+    is_exhausted: bool,
     outputs: VecDeque<KeeperOutput>,
 }
 
@@ -106,6 +108,7 @@ impl Keeper {
             is_blocked: false,
             alive_at: None,
             sought_since: None,
+            is_exhausted: false,
             outputs: VecDeque::new(),
         }
     }
@@ -132,7 +135,9 @@ impl Keeper {
                 LinkView::Open { session, is_sure: !is_doubted || !can_move, can_move }
             }
             None if self.is_blocked => LinkView::None,
-            None => LinkView::Sought { since: self.sought_since, alive_at: self.alive_at },
+            None => {
+                LinkView::Sought { since: self.sought_since, alive_at: self.alive_at, is_exhausted: self.is_exhausted }
+            }
         }
     }
 
@@ -321,6 +326,7 @@ impl Keeper {
         if network {
             self.drop_spare();
             self.sought_since = None;
+            self.is_exhausted = false;
         }
         self.is_blocked = false;
         if self.failure.take().is_some() {

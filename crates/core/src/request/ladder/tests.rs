@@ -42,6 +42,7 @@ impl Climb {
     fn asks(&mut self) -> Vec<String> {
         let told = |output| match output {
             LadderOutput::Fail(failure) => format!("{failure:?}"),
+            LadderOutput::Late { session } => format!("late {session}"),
             LadderOutput::Recall(TryId(number)) => format!("recall {number}"),
             LadderOutput::Start { number: TryId(number), rung, session: None } => format!("{number}+{}", rung.way),
             LadderOutput::Start { number: TryId(number), rung, session: Some(on) } => {
@@ -60,7 +61,7 @@ const fn unsure(session: u64) -> LinkView {
     LinkView::Open { session, is_sure: false, can_move: true }
 }
 
-const SOUGHT: LinkView = LinkView::Sought { since: None, alive_at: None };
+const SOUGHT: LinkView = LinkView::Sought { since: None, alive_at: None, is_exhausted: false };
 
 #[test]
 fn a_request_goes_over_the_link_once_there_is_one() {
@@ -107,7 +108,11 @@ fn a_link_in_which_nothing_comes_further_is_not_waited_for_forever() {
     let mut climb = Climb::new(
         GET,
         &[LINK],
-        LinkView::Sought { since: None, alive_at: Some(Time::from_origin(Duration::from_secs(3))) },
+        LinkView::Sought {
+            since: None,
+            alive_at: Some(Time::from_origin(Duration::from_secs(3))),
+            is_exhausted: false,
+        },
     );
     assert_eq!(climb.wait(), Some(13_000));
     assert_eq!(climb.asks(), ["NotExecuted"]);
@@ -141,7 +146,7 @@ fn a_way_that_takes_its_time_is_joined_by_the_next_and_may_still_answer() {
     let mut climb = Climb::new(GET, &[LINK, NAME], open(7));
     assert_eq!(climb.asks(), ["1+link 7"]);
     assert_eq!(climb.wait(), Some(2_000));
-    assert_eq!(climb.asks(), ["2+name"]);
+    assert_eq!(climb.asks(), ["late 7", "2+name"]);
     assert_eq!((climb.wait(), climb.wait()), (Some(3_000), Some(5_000)));
     assert!(climb.asks().is_empty(), "nothing is left");
     assert_eq!(climb.wait(), None);
@@ -154,7 +159,7 @@ fn what_may_not_run_twice_is_taken_back_where_it_can_be_and_left_where_not() {
     let mut climb = Climb::new(POST, &[LINK, NAME], open(7));
     climb.asks();
     climb.wait();
-    assert_eq!(climb.asks(), ["recall 1"]);
+    assert_eq!(climb.asks(), ["late 7", "recall 1"]);
     assert_eq!(climb.wait(), None, "it was handed over: its outcome is awaited");
     assert_eq!(climb.end(1, TryEnd::NotSent).asks(), ["2+name"]);
 }
@@ -298,8 +303,10 @@ fn ways_that_have_begun_do_not_begin_again_when_others_take_their_place() {
 #[test]
 fn a_link_that_others_have_sought_for_long_is_given_little_more_time() {
     let at = |seconds| Time::from_origin(Duration::from_secs(seconds));
-    for (since, late_at_ms) in [(0, 10_500), (8, 12_000), (10, 14_000)] {
-        let link = LinkView::Sought { since: Some(at(since)), alive_at: None };
+    for (since, is_exhausted, late_at_ms) in
+        [(0, false, 10_500), (8, false, 12_000), (10, false, 14_000), (10, true, 10_500), (2, true, 10_500)]
+    {
+        let link = LinkView::Sought { since: Some(at(since)), alive_at: None, is_exhausted };
         let mut budget = Budget::new();
         let ladder = Ladder::new(LadderConfig::default(), POST, [LINK, NAME], link, &mut budget, at(10));
         assert_eq!(ladder.poll_timeout(), Some(Time::from_origin(Duration::from_millis(late_at_ms))));

@@ -16,6 +16,7 @@ use crate::{
     CarrierKind, Time,
     connect::{Candidate, ConnectionId, FailReason, Keeper, KeeperConfig, LostReason},
     heartbeat::{INTERVAL_QUIC, INTERVAL_TCP},
+    quality::Island,
     random::stream,
     request::{Budget, LinkView},
     session::{Client, ClientConfig, ClientEvent, HelloFacts, LinkError, Machine as _, MuxEvent},
@@ -49,6 +50,7 @@ struct Member {
     flow: Option<Flow>,
     /// Its link is closed once nothing runs on it.
     is_leaving: bool,
+    island: Island,
 }
 
 /// The client's end of a connection.
@@ -241,6 +243,9 @@ impl Device {
         let Some(member) = self.members.get_mut(&session) else { return };
         while let Some(event) = member.machine.mux().poll_event() {
             let channel = super::channel_of(&event);
+            if let MuxEvent::Response { .. } = event {
+                member.island.handle_answered();
+            }
             match self.exchanges.iter_mut().find(|exchange| exchange.is_on(session, channel)) {
                 Some(exchange) => {
                     let unserved = exchange.handle_event(session, event, &mut member.machine, &mut self.budget, now);
@@ -280,7 +285,8 @@ impl Device {
     pub(super) fn begin_link(&mut self, flow: Flow, session: u64, fresh: bool, now: Time) {
         if fresh {
             let config = ClientConfig { app: "app".to_owned(), device: self.name.clone(), ..ClientConfig::default() };
-            let member = Member { machine: Client::new(config, now), flow: None, is_leaving: false };
+            let member =
+                Member { machine: Client::new(config, now), flow: None, is_leaving: false, island: Island::new() };
             self.members.insert(session, member);
         }
         let mut nonce = [0; 16];
@@ -354,10 +360,12 @@ impl Device {
     /// Does what the requests want of the sessions.
     fn follow_exchanges(&mut self, now: Time) {
         let link = self.keeper.as_ref().map_or(LinkView::None, |keeper| keeper.view(now));
+        let mut late = Vec::new();
         for exchange in &mut self.exchanges {
             exchange.turn(link, &mut self.budget, now);
             while let Some(wish) = exchange.poll_wish(now) {
                 match wish {
+                    Wish::Late(session) => late.push(session),
                     Wish::Recall(number) => {
                         let Some((session, channel)) = exchange.place(number) else { continue };
                         let Some(member) = self.members.get_mut(&session) else { continue };
@@ -376,6 +384,11 @@ impl Device {
                 if let Some(member) = self.members.get_mut(&session) {
                     member.machine.mux().reset(channel, CANCELLED.0, CANCELLED.1);
                 }
+            }
+        }
+        for session in late {
+            if self.members.get_mut(&session).is_some_and(|member| member.island.handle_late()) {
+                self.with_keeper(|keeper| _ = keeper.handle_unserved(session, now));
             }
         }
     }

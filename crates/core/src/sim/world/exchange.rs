@@ -53,6 +53,8 @@ pub(super) struct Outcome {
 /// What a request wants of the sessions.
 #[derive(Debug)]
 pub(super) enum Wish {
+    /// Note that it had no answer in its time on this session.
+    Late(u64),
     /// Send it, as this try, on this session.
     Send(TryId, u64),
     /// Take a try back if it was not handed to the carrier.
@@ -123,6 +125,7 @@ impl Exchange {
                 self.fail(&format!("{failure:?}"), now);
                 None
             }
+            LadderOutput::Late { session } => Some(Wish::Late(session)),
             LadderOutput::Recall(number) => Some(Wish::Recall(number)),
             LadderOutput::Start { number, session, .. } => session.map(|session| Wish::Send(number, session)),
         }

@@ -10,9 +10,11 @@ use std::{
     time::Duration,
 };
 
+use http::HeaderValue;
 use ropeway_core::{
     CarrierKind, Time,
     connect::{Candidate, Records},
+    policy::Policy,
     quality::Island,
     request::{Budget, Detours, Hosts, LinkView, Way},
     session::{self, Feed, FeedItem},
@@ -46,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) log: Arc<AttemptLog>,
     /// Where addresses come from, once somebody wanted to know.
     sources: Arc<OnceLock<Option<Sources>>>,
+    /// The secret by which gateways know the keys of the current user again, and the user.
+    key_scope: Mutex<Option<(Option<String>, HeaderValue)>>,
     /// How far the gateways' clocks are ahead of the device's, in ms, as a sealed pipe showed.
     pub(crate) clock_offset_ms: AtomicI64,
     /// An exchange on a link was given up before its end.
@@ -174,6 +178,7 @@ impl Shared {
             in_flight: AtomicUsize::new(0),
             log,
             sources,
+            key_scope: Mutex::default(),
             clock_offset_ms: AtomicI64::new(0),
             was_cut: AtomicBool::new(false),
             tampered: AtomicU64::new(0),
@@ -216,6 +221,34 @@ impl Shared {
                 .ok()
         };
         self.sources.get_or_init(start).as_ref()
+    }
+
+    /// Takes in who the user is: another user's keys are not this one's.
+    pub(crate) fn handle_user(&self, user: Option<String>) {
+        let mut known = lock(&self.key_scope);
+        match &mut *known {
+            // Who it was is known only now.
+            Some((unknown @ None, _)) => unknown.clone_from(&user),
+            Some((before, _)) if *before == user => {}
+            Some(_) | None => *known = Some((user.clone(), scope_secret())),
+        }
+        drop(known);
+        if let Some(sources) = self.sources() {
+            sources.set_user(user);
+        }
+    }
+
+    /// Returns the secret by which gateways know the keys of the current user again.
+    pub(crate) fn key_scope(&self) -> HeaderValue {
+        lock(&self.key_scope).get_or_insert_with(|| (None, scope_secret())).1.clone()
+    }
+
+    /// Reads the policy that holds.
+    pub(crate) fn with_policy<R>(&self, read: impl FnOnce(&Policy) -> R) -> R {
+        match self.sources() {
+            Some(sources) => sources.with_policy(read),
+            None => read(&self.density.policy()),
+        }
     }
 
     pub(crate) fn spots(&self) -> MutexGuard<'_, Records> {
@@ -406,6 +439,15 @@ pub(crate) async fn changed<T>(watched: &mut Option<watch::Receiver<T>>) {
     if is_over {
         std::future::pending::<()>().await;
     }
+}
+
+fn scope_secret() -> HeaderValue {
+    let mut secret = [0; 16];
+    // Without random bytes no TLS comes about, and with it none of the ways that the secret takes.
+    let _ = getrandom::fill(&mut secret);
+    let mut value = HeaderValue::try_from(format!("{:032x}", u128::from_le_bytes(secret))).expect("digits are a value");
+    value.set_sensitive(true);
+    value
 }
 
 /// Draws a seed for what is decided by chance.

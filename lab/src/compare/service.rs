@@ -137,7 +137,9 @@ fn gateway(
         port += u16::try_from(number).map_err(LabError::of)?;
         lab.lead(number, port)?;
         fs::create_dir(&data).map_err(LabError::of)?;
-        fs::copy(data_dir(lab, 0).join(ISSUER_KEY), data.join(ISSUER_KEY)).map_err(LabError::of)?;
+        for key in SHARED_KEYS {
+            fs::copy(data_dir(lab, 0).join(key), data.join(key)).map_err(LabError::of)?;
+        }
     }
     let config = data.with_extension("toml");
     let listen = SocketAddr::new(IpAddr::from([0; 16]), port).to_string();
@@ -145,12 +147,29 @@ fn gateway(
     let text = format!(
         "[gateway]\nname = \"{HOST}\"\ntcp_listen = \"{listen}\"\nudp_listen = \"{listen}\"\ndata_dir = {data:?}\n\
          [tls]\ncert = {chain:?}\nkey = {key:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-         [[route]]\nhost = \"{HOST}\"\nupstream = \"http://{backend}\"\n"
+         [[route]]\nhost = \"{HOST}\"\nupstream = \"http://{backend}\"\n{}",
+        units(lab)
     );
     fs::write(&config, text).map_err(LabError::of)?;
     let mut command = lab.command(Place::Server, &programs.ropeway)?;
     command.args(["--json", "up", "--config"]).arg(&config);
     Service::start("gateway", command)
+}
+
+/// Writes the sites as the units of an access list.
+fn units(lab: &dyn Lab) -> String {
+    let mut text = String::new();
+    for (number, site) in lab.sites().iter().enumerate() {
+        write!(text, "[[unit]]\nname = \"{number}\"\n").expect("a string takes what is written");
+        for address in &site.addresses {
+            let address = SocketAddr::new(*address, lab.port());
+            let point = format!(
+                "[[unit.access_point]]\naddress = \"{address}\"\nspeaks = [\"quic\", \"tls\", \"ws\", \"h3\", \"pipe\"]\n"
+            );
+            text += &point;
+        }
+    }
+    text
 }
 
 /// Names the data folder of a site's gateway.
@@ -221,8 +240,9 @@ fn last_line(complaints: impl io::Read) -> String {
 /// The name under which peers know the origin; also the gateway's name.
 pub(crate) const HOST: &str = "api.test";
 
-/// What makes a gateway take the tickets of another: a file of the data folder of `ropeway up`.
-const ISSUER_KEY: &str = "issuer.key";
+/// What makes a gateway take the tickets of another, and its access lists be believed like the other's: files of the data folder of
+/// `ropeway up`.
+const SHARED_KEYS: [&str; 2] = ["issuer.key", "list.key"];
 
 /// Port of the origin behind the server.
 const BACKEND_PORT: u16 = 8080;

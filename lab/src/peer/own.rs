@@ -2,6 +2,7 @@
 
 use std::{env, path::PathBuf};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject as _};
 use serde::Deserialize;
 
@@ -14,7 +15,8 @@ use crate::error::CommandError;
 /// Serves with one client. Without a gateway to go through it says so to every request.
 pub(super) async fn serve() -> Result<(), CommandError> {
     let client = client().map_err(|error| error.to_string());
-    let settings = "access points are the name and every address of the servers with their site, as an app has them built in; the link is \
+    let settings = "access points are the name and every address of the servers with their site, as an app has them built in, and the key \
+                    of the access list, which the link brings; the link is \
                     opened when the app starts, as the README advises, but for the work `cold`; else the library's defaults";
     let begin = || client.iter().for_each(ropeway::Client::connect);
     lines::serve("ropeway", env!("CARGO_PKG_VERSION"), settings, begin, |asked| fetch(client.clone(), asked)).await;
@@ -29,6 +31,15 @@ struct ClientFile {
     hosts: Vec<String>,
     device_key: PathBuf,
     ticket: PathBuf,
+    list_keys: Vec<ListKey>,
+}
+
+/// A key that signs access lists.
+#[derive(Debug, Deserialize)]
+struct ListKey {
+    id: String,
+    /// Its 32 bytes in Base64.
+    public_key: String,
 }
 
 fn client() -> Result<ropeway::Client, CommandError> {
@@ -51,6 +62,11 @@ fn client() -> Result<ropeway::Client, CommandError> {
         .frequency_guard(None);
     for host in &file.hosts {
         builder = builder.served_host(host);
+    }
+    for key in &file.list_keys {
+        let bytes = STANDARD.decode(&key.public_key).ok().and_then(|bytes| bytes.try_into().ok());
+        let malformed = || CommandError::Usage(format!("client.json: list key {} is not 32 bytes in Base64", key.id));
+        builder = builder.list_key(&key.id, bytes.ok_or_else(malformed)?);
     }
     let access_points = env::var(ACCESS_POINTS).unwrap_or_default();
     for point in access_points.split(',').filter(|point| !point.is_empty()) {

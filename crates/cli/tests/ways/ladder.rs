@@ -198,3 +198,18 @@ async fn where_nothing_gets_through_the_error_names_every_way_and_what_was_wrong
     }
     assert_eq!(scene.world.service.executed(), 1);
 }
+
+#[tokio::test]
+async fn a_key_that_the_app_uses_again_is_known_again_by_whichever_way_it_comes() {
+    let scene = Scene::new(|_| ()).await;
+    let pay = || scene.client.post("https://api.test/pay").idempotency_key("order-7").body("one pear");
+    let first = pay().send().await.unwrap();
+    assert_eq!(first.timeline().answered().unwrap().way, Way::Address);
+    let first = first.text().await.unwrap();
+    assert!(!first.contains("key-scope"), "the gateway keeps the secret to itself: {first}");
+    scene.set(Mood::Plain).await;
+    let executed = scene.world.service.executed();
+    let again = pay().send().await.unwrap();
+    assert_eq!(again.timeline().answered().unwrap().way, Way::Pipe);
+    assert_eq!((again.text().await.unwrap(), scene.world.service.executed()), (first, executed));
+}

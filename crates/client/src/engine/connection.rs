@@ -45,6 +45,7 @@ enum Stage {
 impl Engine {
     /// Fetches addresses and ticket.
     pub(super) fn prepare(&mut self, generation: u64) {
+        self.keeper.handle_stagger(self.shared.with_policy(|policy| policy.stagger_max));
         let known = self.ticket.clone();
         let (points, tickets) = (self.shared.config.access_points.clone(), self.shared.config.tickets.clone());
         let listed = listed(&self.shared);
@@ -71,9 +72,7 @@ impl Engine {
         }
         let ticket = match ticket {
             Ok(ticket) => {
-                if let Some(sources) = self.shared.sources() {
-                    sources.set_user(subject(&ticket));
-                }
+                self.shared.handle_user(subject(&ticket));
                 self.ticket = Some(ticket);
                 None
             }

@@ -7,14 +7,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use ropeway_core::{
     connect::Candidate,
     request::{Rung, TryEnd, Way},
     session::Machine as _,
 };
 
-use super::{Run, held::Held, link, plan::Ways};
+use super::{IDEMPOTENCY_KEY, Run, held::Held, link, plan::Ways};
 use crate::{
     Action, Body, Error, Step,
     shared::{ClientSession, Live, lock},
@@ -124,7 +124,14 @@ impl Handover {
 
 impl Run {
     /// Begins a try; `None` if there is nowhere to go.
-    pub(super) fn begin(&mut self, rung: Rung, live: Option<Live>, ways: &Ways, request: Request<Body>) -> Option<Try> {
+    pub(super) fn begin(
+        &mut self,
+        rung: Rung,
+        live: Option<Live>,
+        ways: &Ways,
+        mut request: Request<Body>,
+    ) -> Option<Try> {
+        self.scope_key(rung.way, ways, &mut request);
         let handover = Handover::default();
         let session = live.as_ref().map(|live| live.number);
         let mut seat = live.as_ref().map(|live| live.candidate);
@@ -163,6 +170,19 @@ impl Run {
         });
         self.handover = handover.clone();
         Some(Try { sending, handover, way: rung.way, step, session, stalled })
+    }
+
+    /// Lets the gateways know the request's key again as this user's, by whichever way it comes. Nobody on the way sees the secret.
+    fn scope_key(&self, way: Way, ways: &Ways, request: &mut Request<Body>) {
+        let is_encrypted = match way {
+            Way::Link | Way::Pipe => true,
+            Way::Address | Way::Name | Way::Original => self.is_encrypted(),
+            Way::Plain => false,
+        };
+        let headers = request.headers_mut();
+        if ways.is_served && is_encrypted && headers.contains_key(IDEMPOTENCY_KEY) {
+            headers.insert(KEY_SCOPE, self.handle.shared().key_scope());
+        }
     }
 
     /// Begins a try on a short link.
@@ -217,3 +237,6 @@ fn broken_off(failed: short::Failed, way: Way, host: String, idempotent: bool) -
     };
     Failed::Way { end, error: Box::new(error), told }
 }
+
+/// Header with a secret by which a gateway knows a user's keys again on a way that does not say who the user is (decision 0013).
+const KEY_SCOPE: HeaderName = HeaderName::from_static("ropeway-key-scope");

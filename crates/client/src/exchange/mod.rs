@@ -144,6 +144,11 @@ impl Run {
         self.total().unwrap_or(ANSWER_WITHIN)
     }
 
+    /// Says whether the URL says `https`.
+    fn is_encrypted(&self) -> bool {
+        self.head.uri().scheme_str() == Some("https")
+    }
+
     /// Returns the request to send, unless its body is used up.
     fn take_request(&self) -> Option<Request<Body>> {
         let again = lock(&self.body).as_ref().map(Body::again)?;

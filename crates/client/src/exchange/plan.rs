@@ -23,6 +23,8 @@ pub(super) struct Ways {
     pub(super) rungs: Vec<Rung>,
     /// It is known whether the gateways serve the host.
     pub(super) is_known: bool,
+    /// They serve it, as far as is known.
+    pub(super) is_served: bool,
     /// Links that may be tried.
     pub(super) links_max: u32,
     /// Addresses of the host that the access list has.
@@ -36,7 +38,7 @@ impl Run {
     pub(super) fn ways(&self, view: &View) -> Result<Ways, Error> {
         let shared = self.handle.shared();
         let sources = shared.sources();
-        let rules = self.rules(sources);
+        let rules = self.rules();
         let addresses = sources.map(|sources| sources.direct_addresses(&self.host, self.port)).unwrap_or_default();
         let pipes = sources.map(Sources::pipe_targets).unwrap_or_default();
         let plains = sources.map(Sources::plain_targets).unwrap_or_default();
@@ -57,7 +59,7 @@ impl Run {
         let link = planned.steps.iter().find(|step| step.way == Way::Link);
         let links_max = link.map_or(0, |step| step.tries.into());
         let rungs = planned.steps.iter().flat_map(|step| self.rungs(*step)).collect();
-        Ok(Ways { facts, rungs, is_known: planned.is_known, links_max, addresses, pipes, plains })
+        Ok(Ways { facts, rungs, is_known: planned.is_known, is_served, links_max, addresses, pipes, plains })
     }
 
     /// Returns the ways that the request begins with. Where there is none yet, because the first access list is still on its way, that
@@ -79,12 +81,13 @@ impl Run {
     }
 
     /// Returns the rules of the request's route, without the ways that the app does not want.
-    fn rules(&self, sources: Option<&Sources>) -> RouteRules {
+    fn rules(&self) -> RouteRules {
         let allowed = &self.handle.shared().config.ways;
-        let mut rules = match sources {
-            Some(sources) => sources.rules(&self.host, self.head.uri().path()),
-            None => self.handle.shared().density.policy().route(&self.host, self.head.uri().path()),
-        };
+        let shared = self.handle.shared();
+        let mut rules = shared.with_policy(|policy| {
+            shared.budget().handle_policy(policy);
+            policy.route(&self.host, self.head.uri().path())
+        });
         rules.ladder.retain(|step| allowed.is_empty() || allowed.contains(&step.way));
         rules
     }
@@ -103,7 +106,7 @@ impl Run {
         Target {
             host: &self.host,
             port: self.port,
-            encrypted: self.head.uri().scheme_str() == Some("https"),
+            encrypted: self.is_encrypted(),
             plain_http: self.options.plain_http || self.handle.shared().config.plain_http,
             forced: self.options.way,
             body_bytes: self.body_bytes,

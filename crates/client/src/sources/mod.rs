@@ -14,11 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropeway_core::{
-    CarrierKind,
-    connect::sources::SourcesConfig,
-    policy::{Policy, RouteRules},
-};
+use ropeway_core::{CarrierKind, connect::sources::SourcesConfig, policy::Policy};
 use ropeway_net::{
     Clock,
     dns::{Dispatch, Doh, web_config},
@@ -230,11 +226,11 @@ impl Sources {
         self.inner.read(|machine, now, wall_ms| machine.policy(now, wall_ms).cloned().unwrap_or_default())
     }
 
-    /// Returns what the policy that holds says of a request to this host and path.
-    #[must_use]
-    pub fn rules(&self, host: &str, path: &str) -> RouteRules {
-        self.inner.read(|machine, now, wall_ms| {
-            machine.policy(now, wall_ms).map_or_else(RouteRules::default, |policy| policy.route(host, path))
+    /// Reads the policy that holds, without a copy of it.
+    pub(crate) fn with_policy<R>(&self, read: impl FnOnce(&Policy) -> R) -> R {
+        self.inner.read(|machine, now, wall_ms| match machine.policy(now, wall_ms) {
+            Some(policy) => read(policy),
+            None => read(&Policy::default()),
         })
     }
 

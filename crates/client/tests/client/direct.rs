@@ -150,6 +150,24 @@ async fn hosts_known_in_advance_not_to_be_served_need_no_link() {
 }
 
 #[tokio::test]
+async fn a_served_host_is_called_by_its_name_where_no_gateway_can_be_reached() {
+    let authority = Authority::new();
+    let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+    let refused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = builder(&authority, &[], CarrierKind::Tls)
+        .access_point_on(refused, [CarrierKind::Tls])
+        .served_host("localhost")
+        .way(Way::Name)
+        .build()
+        .unwrap();
+    for number in 1..=2 {
+        let answer = soon(client.post(host.url("https", "/")).body("pay").send()).await.unwrap();
+        assert_eq!(answer.timeline().answered().unwrap().way, Way::Name, "{}", answer.timeline());
+        assert_eq!(host.requests(), number);
+    }
+}
+
+#[tokio::test]
 async fn plain_http_is_called_only_where_it_is_allowed() {
     let authority = Authority::new();
     let host = Host::start(None, &[]).await;

@@ -3,6 +3,7 @@
 mod density;
 mod direct;
 mod drain;
+mod hostile;
 mod link;
 mod push;
 mod reach;

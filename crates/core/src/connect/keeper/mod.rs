@@ -61,6 +61,8 @@ pub struct Keeper {
     sought_since: Option<Time>,
     /// No candidate gave one since then.
     is_exhausted: bool,
+    /// The longest stagger of a race, where the gateways ask for another than the configuration has.
+    stagger_max: Option<Duration>,
     outputs: VecDeque<KeeperOutput>,
 }
 
@@ -109,6 +111,7 @@ impl Keeper {
             alive_at: None,
             sought_since: None,
             is_exhausted: false,
+            stagger_max: None,
             outputs: VecDeque::new(),
         }
     }
@@ -191,7 +194,8 @@ impl Keeper {
         self.avoided.retain(|_, avoided| now < avoided.until + AVOID_MAX);
         // The pairs that start together share an address, and so stay neighbours.
         ranked.sort_by_key(|ranked| self.is_unwanted(ranked.candidate.address.ip(), now));
-        let config = self.config.establish.clone();
+        let mut config = self.config.establish.clone();
+        config.race.stagger_max = self.stagger_max.unwrap_or(config.race.stagger_max);
         let spare = self.take_spare(now);
         let establish = match spare {
             Some((_, candidate)) => Establish::with_spare(config, ranked, candidate, now),
@@ -334,6 +338,11 @@ impl Keeper {
         }
         self.reconnect.handle_network_changed(now);
         self.follow_reconnect(now);
+    }
+
+    /// Takes in the longest stagger that the gateways ask for from the next attempt on; `None` for that of the configuration.
+    pub fn handle_stagger(&mut self, max: Option<Duration>) {
+        self.stagger_max = max;
     }
 
     /// Gives up whatever is being sought, as the client is being closed.

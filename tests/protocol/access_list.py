@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from decoder import ProtocolError, message
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
-LADDER = [["link", 2], ["name", 1], ["address", 2], ["pipe", 2], ["plain", 1], ["original", 1]]
+LADDER = [["link", 3], ["name", 1], ["address", 2], ["pipe", 2], ["plain", 1], ["original", 1]]
 RANGES = {"server_time_ms": (0, 600_000), "concurrency_max": (1, 1_000)}
 M64 = (1 << 64) - 1
 

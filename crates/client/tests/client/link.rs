@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use ropeway::{Action, Body, BoxError, CarrierKind, LinkState, Way};
 use tower::ServiceExt as _;
 
-use crate::support::{eventually, service::big, soon, world};
+use crate::support::{Authority, TestGateway, builder, eventually, service::big, soon, world};
 
 #[tokio::test]
 async fn a_request_crosses_on_every_carrier() {
@@ -32,6 +32,24 @@ async fn the_timeline_of_the_first_request_tells_how_the_link_came_up() {
     assert_eq!(actions, [Action::Connect, Action::Greet, Action::Exchange]);
     let second = soon(client.get("https://api.test/").send()).await.unwrap();
     assert_eq!(second.timeline().steps().len(), 1, "{}", second.timeline());
+}
+
+#[tokio::test]
+async fn once_the_carrier_is_learned_a_link_costs_one_handshake() {
+    let authority = Authority::new();
+    let gateway = TestGateway::start(&authority).await;
+    let client = builder(&authority, &[], CarrierKind::Quic).access_point(gateway.address().to_string());
+    let client = client.build().unwrap();
+    soon(client.get("https://api.test/").send()).await.unwrap();
+    let (learned_after, links) = (gateway.connections(), 20_u32);
+    for _ in 0..links {
+        gateway.kill_links();
+        soon(client.get("https://api.test/").send()).await.unwrap();
+    }
+    assert!(gateway.hellos().len() > links as usize, "each answer came over a link of its own");
+    let handshakes = gateway.connections() - learned_after;
+    // 1.05 for each.
+    assert!(handshakes * 20 <= u64::from(links) * 21, "{handshakes} handshakes for {links} links");
 }
 
 #[tokio::test]

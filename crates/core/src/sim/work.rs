@@ -19,6 +19,8 @@ pub enum Work {
     Cold,
     /// GETs of 2 KB that begin 600 to 20 ms before the first outage.
     BeforeOutage,
+    /// 51 GETs of 2 KB, 200 ms apart, from the first of the times: all but the first find everything open.
+    Warm,
 }
 
 /// One request of a work.
@@ -36,7 +38,8 @@ pub struct Task {
 
 impl Work {
     /// Every work, in the order of reports.
-    pub const ALL: [Self; 6] = [Self::Get2k, Self::Post10k, Self::Get200k, Self::Burst, Self::Cold, Self::BeforeOutage];
+    pub const ALL: [Self; 7] =
+        [Self::Get2k, Self::Post10k, Self::Get200k, Self::Burst, Self::Cold, Self::BeforeOutage, Self::Warm];
 
     /// Returns the work's name as reports spell it.
     #[must_use]
@@ -48,6 +51,7 @@ impl Work {
             Self::Burst => "burst",
             Self::Cold => "cold",
             Self::BeforeOutage => "before-outage",
+            Self::Warm => "warm",
         }
     }
 
@@ -56,7 +60,7 @@ impl Work {
     pub const fn is_cold(self) -> bool {
         match self {
             Self::Cold => true,
-            Self::Get2k | Self::Post10k | Self::Get200k | Self::Burst | Self::BeforeOutage => false,
+            Self::Get2k | Self::Post10k | Self::Get200k | Self::Burst | Self::BeforeOutage | Self::Warm => false,
         }
     }
 
@@ -78,6 +82,10 @@ impl Work {
                 let leads = outage.into_iter().flat_map(|start| LEADS.map(|lead| start - lead));
                 leads.map(|start| get(start, 2 * KB)).collect()
             }
+            Self::Warm => {
+                let first = starts.min().unwrap_or_default();
+                (0..WARM).map(|number| get(first + WARM_EVERY * number, 2 * KB)).collect()
+            }
         }
     }
 }
@@ -98,7 +106,7 @@ impl FromStr for Work {
 
 /// A name that is none of the works'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown work, expected one of get-2k, post-10k, get-200k, burst, cold, before-outage")]
+#[error("unknown work, expected one of get-2k, post-10k, get-200k, burst, cold, before-outage, warm")]
 #[non_exhaustive]
 pub struct UnknownWork;
 
@@ -130,6 +138,12 @@ const BURST: usize = 60;
 /// Body of a POST of the burst: a click, or a short message.
 const BURST_BODY_BYTES: usize = 256;
 
+/// GETs of the warm work: the first opens a connection, and 50 use it.
+const WARM: u32 = 51;
+
+/// Time between them.
+const WARM_EVERY: Duration = Duration::from_millis(200);
+
 /// How long before an outage requests begin: the first opens a connection, and the others are on their way when it comes.
 const LEADS: [Duration; 4] =
     [Duration::from_millis(600), Duration::from_millis(60), Duration::from_millis(40), Duration::from_millis(20)];
@@ -153,6 +167,8 @@ mod tests {
         let starts: Vec<_> = Work::Post10k.tasks(&STARTS, []).iter().map(|task| task.start).collect();
         assert_eq!(starts, STARTS);
         assert_eq!(Work::Burst.tasks(&STARTS, []).len(), BURST);
+        let warm = Work::Warm.tasks(&STARTS, []);
+        assert_eq!((warm.len(), warm[50].start), (51, Duration::from_secs(11)));
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     active: Arc<Mutex<(usize, usize)>>,
     released: watch::Sender<bool>,
     next: AtomicU64,
+    /// Connections that came, whatever became of them.
+    connections: AtomicU64,
     /// Cookies are refused.
     disowning: Mutex<bool>,
     /// Connections are taken and never answered.
@@ -87,6 +89,7 @@ impl TestGateway {
             active: Arc::default(),
             released: watch::Sender::new(false),
             next: AtomicU64::new(1),
+            connections: AtomicU64::new(0),
             disowning: Mutex::default(),
             silent: Mutex::default(),
         });
@@ -107,6 +110,11 @@ impl TestGateway {
 
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many connections came, over TCP and QUIC.
+    pub(crate) fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
     }
 
     /// Breaks every link without a word.
@@ -278,6 +286,7 @@ impl Drop for Active {
 async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener, tls: Arc<rustls::ServerConfig>) {
     loop {
         let (tcp, peer) = listener.accept().await.unwrap();
+        shared.connections.fetch_add(1, Ordering::Relaxed);
         let (shared, tls) = (Arc::clone(&shared), Arc::clone(&tls));
         tokio::spawn(async move { serve_tcp(shared, tcp, peer, tls).await });
     }
@@ -298,6 +307,7 @@ async fn serve_tcp(shared: Arc<Shared>, tcp: TcpStream, peer: SocketAddr, config
 
 async fn accept_quic(shared: Arc<Shared>, endpoint: noq::Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
         let (shared, peer) = (Arc::clone(&shared), incoming.remote_address());
         tokio::spawn(async move {
             if let Ok(connection) = incoming.accept().unwrap().await {

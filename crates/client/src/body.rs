@@ -17,7 +17,8 @@ use http_body_util::{BodyExt as _, BodyStream, StreamBody, combinators::UnsyncBo
 use tokio::time::{Sleep, sleep_until};
 
 use crate::{
-    BoxError, Error, Phase, decode::Decoded, density::Kept, exchange::LinkBody, shared::lock, short::ShortBody,
+    BoxError, Error, Phase, decode::Decoded, density::Kept, exchange::LinkBody, pace::Watch, shared::lock,
+    short::ShortBody,
 };
 
 /// The body of a request or of an answer: bytes, or a stream of them with trailers.
@@ -27,6 +28,8 @@ use crate::{
 pub struct Body {
     kind: Kind,
     deadline: Option<Deadline>,
+    /// Measures what comes over the network, and bounds its pauses.
+    watch: Option<Box<Watch>>,
 }
 
 enum Kind {
@@ -125,7 +128,8 @@ impl Body {
 
     /// Keeps the error of a stream in `broken`, since HTTP/2 tells only that there was one.
     pub(crate) fn noting(self, broken: &Arc<Mutex<Option<BoxError>>>) -> Self {
-        match self.kind {
+        let Self { kind, deadline, watch } = self;
+        let kind = match kind {
             Kind::Stream(body) => {
                 let broken = Arc::clone(broken);
                 let noted = body.map_err(move |error| {
@@ -133,13 +137,12 @@ impl Body {
                     *lock(&broken) = Some(error);
                     BoxError::from(told)
                 });
-                Self::of(Kind::Stream(UnsyncBoxBody::new(noted)))
+                Kind::Stream(UnsyncBoxBody::new(noted))
             }
-            Kind::Lent(lent) => Self::of(Kind::Lent(Box::new(Lent { broken: Some(Arc::clone(broken)), ..*lent }))),
-            kind @ (Kind::Bytes(_) | Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_)) => {
-                Self::of(kind)
-            }
-        }
+            Kind::Lent(lent) => Kind::Lent(Box::new(Lent { broken: Some(Arc::clone(broken)), ..*lent })),
+            kind @ (Kind::Bytes(_) | Kind::Decoded(_) | Kind::Kept(_) | Kind::Link(_) | Kind::Short(_)) => kind,
+        };
+        Self { kind, deadline, watch }
     }
 
     /// Makes a body that reads the one in `slot`, and takes it from there with its first byte.
@@ -150,6 +153,12 @@ impl Body {
     /// Bounds the time until the last byte.
     pub(crate) fn until(mut self, deadline: tokio::time::Instant, after: Duration) -> Self {
         self.deadline = Some(Deadline { sleep: Box::pin(sleep_until(deadline)), after });
+        self
+    }
+
+    /// Has what is read followed.
+    pub(crate) fn watched(mut self, watch: Watch) -> Self {
+        self.watch = Some(Box::new(watch));
         self
     }
 
@@ -170,7 +179,17 @@ impl Body {
     }
 
     const fn of(kind: Kind) -> Self {
-        Self { kind, deadline: None }
+        Self { kind, deadline: None, watch: None }
+    }
+
+    /// Ends the body for good.
+    fn fail(&mut self, error: Error) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Some(watch) = self.watch.take() {
+            watch.handle_error(&error);
+        }
+        self.kind = Kind::Bytes(Bytes::new());
+        self.deadline = None;
+        Poll::Ready(Some(Err(error)))
     }
 
     fn poll_kind(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
@@ -198,15 +217,22 @@ impl http_body::Body for Body {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let body = self.get_mut();
         if let Poll::Ready(frame) = body.poll_kind(cx) {
+            let is_last = body.is_end_stream();
+            if body.watch.as_mut().is_some_and(|watch| !watch.handle_frame(frame.as_ref(), is_last)) {
+                body.watch = None;
+            }
             return Poll::Ready(frame);
         }
         if let Some(deadline) = &mut body.deadline
             && deadline.sleep.as_mut().poll(cx).is_ready()
         {
             let after = deadline.after;
-            body.kind = Kind::Bytes(Bytes::new());
-            body.deadline = None;
-            return Poll::Ready(Some(Err(Error::Timeout { phase: Phase::Body, after, timeline: Box::default() })));
+            return body.fail(Error::Timeout { phase: Phase::Body, after, timeline: Box::default() });
+        }
+        if let Some(watch) = &mut body.watch
+            && let Poll::Ready(error) = watch.poll_pause(cx)
+        {
+            return body.fail(error);
         }
         Poll::Pending
     }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use http::{Method, Uri};
+use ropeway_core::wire::message::NetworkKind;
 use tokio::sync::watch;
 
 use crate::{Builder, Error, LinkState, PushStream, RequestBuilder, builder::Config, engine, shared::Shared};
@@ -120,8 +121,23 @@ impl Client {
     }
 
     /// Says that the device's network changed: QUIC moves to a new socket, other links are checked, and a lost one is sought at once.
+    ///
+    /// Where it is known which network it is now, [`set_network`](Self::set_network) says more.
     pub fn network_changed(&self) {
+        self.handle.shared().pace.handle_changed();
         self.handle.shared().wish(|wishes| wishes.network_changed = true);
+    }
+
+    /// Says on which network the device is: its kind, and a label that is the same whenever the device comes back to it, as the name of a
+    /// Wi-Fi network or an operator. How long requests may take is learned for each.
+    ///
+    /// The label stays on the device; gateways are told the kind. Another network than before counts as
+    /// [`network_changed`](Self::network_changed), the same one does nothing.
+    pub fn set_network(&self, kind: NetworkKind, label: &str) {
+        let shared = self.handle.shared();
+        if shared.pace.set_network(label, kind) {
+            shared.wish(|wishes| wishes.network_changed = true);
+        }
     }
 
     /// Shows the gateways another ticket from the next link on, as after a login. A link that was refused is sought again at once.

@@ -152,8 +152,8 @@ pub enum Error {
         /// What the source says.
         reason: String,
     },
-    /// The time the app gave the request is over.
-    #[error("timed out {phase} after {} ms ({timeline})", after.as_millis())]
+    /// The time the app gave the request is over, or the answer paused for longer than it may.
+    #[error("timed out {phase} after {} ms{}", after.as_millis(), in_brackets(timeline))]
     Timeout {
         /// What the request was at.
         phase: Phase,
@@ -208,6 +208,11 @@ pub enum Phase {
     Body,
     /// It waits for a link or a connection; nothing was sent.
     Connect,
+    /// It reads the body of its answer, of which nothing has come for a while.
+    Pause {
+        /// Bytes of the body that had come.
+        received_bytes: u64,
+    },
 }
 
 impl Error {
@@ -238,7 +243,7 @@ impl Error {
             Self::Reset { code, .. } => resetting_side(*code),
             Self::Timeout { phase, .. } => match phase {
                 Phase::Answer => Side::Service,
-                Phase::Body | Phase::Connect => Side::Network,
+                Phase::Body | Phase::Connect | Phase::Pause { .. } => Side::Network,
             },
         }
     }
@@ -271,7 +276,7 @@ impl Error {
             Self::Refused { code, .. } => retry_refused(*code),
             Self::Reset { code, .. } => retry_reset(*code),
             Self::Timeout { phase, .. } => match phase {
-                Phase::Answer | Phase::Body => Retry::IdempotentOnly,
+                Phase::Answer | Phase::Body | Phase::Pause { .. } => Retry::IdempotentOnly,
                 Phase::Connect => Retry::BeforeSend,
             },
         }
@@ -323,12 +328,20 @@ impl Error {
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Answer => "waiting for the answer",
-            Self::Body => "reading the answer",
-            Self::Connect => "connecting",
-        })
+        match self {
+            Self::Answer => f.pad("waiting for the answer"),
+            Self::Body => f.pad("reading the answer"),
+            Self::Connect => f.pad("connecting"),
+            Self::Pause { received_bytes } => {
+                write!(f, "waiting for more of the answer than the first {received_bytes} bytes")
+            }
+        }
     }
+}
+
+/// Tells what was tried, where it is told with the error.
+fn in_brackets(timeline: &Timeline) -> String {
+    if timeline.steps().is_empty() { String::new() } else { format!(" ({timeline})") }
 }
 
 const fn refusing_side(code: RefuseCode) -> Side {

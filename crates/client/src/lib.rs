@@ -35,6 +35,7 @@ mod error;
 mod event;
 mod exchange;
 mod identity;
+mod pace;
 pub mod pipe;
 pub mod plain;
 mod push;
@@ -60,6 +61,6 @@ pub use ropeway_core::{
     CarrierKind, Retry, Side,
     connect::{EstablishConfig, RaceConfig, ReconnectConfig},
     request::{BatchConfig, CoalesceConfig, GuardConfig, Priority, Way},
-    wire::message::{RefuseCode, ResetCode},
+    wire::message::{NetworkKind, RefuseCode, ResetCode},
 };
 pub use timeline::{Action, Step, Timeline};

@@ -11,6 +11,7 @@ use crate::{
     client::Handle,
     density::{self, Wishes},
     exchange::{IDEMPOTENCY_KEY, Options},
+    pace::Pauses,
 };
 
 /// A request that can still be changed. Nothing happens before [`send`](Self::send).
@@ -82,6 +83,17 @@ impl RequestBuilder {
     /// Bounds this request, from now to the last byte of its answer's body.
     pub const fn timeout(mut self, total: Duration) -> Self {
         self.options.timeout = Some(total);
+        self
+    }
+
+    /// Bounds the pauses of an answer that comes from its host without a link, `None` for not at all. By default the bound follows the
+    /// network and what gateways ask for, at least 8 s; answers that are streams of events have none.
+    ///
+    /// A link that says nothing is looked after by itself.
+    pub fn pause(mut self, longest: impl Into<Option<Duration>>) -> Self {
+        if let Ok(request) = &mut self.request {
+            request.extensions_mut().insert(longest.into().map_or(Pauses::Free, Pauses::App));
+        }
         self
     }
 

@@ -41,7 +41,7 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// [`Error::BodyCut`] if the body ends before it is complete, [`Error::Timeout`] if it takes longer than the app gave it.
+    /// [`Error::BodyCut`] if the body ends before it is complete, [`Error::Timeout`] if it takes longer than the app gave it, or pauses for too long.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.response.body_mut().frame().await {
             match frame?.into_data() {

@@ -28,6 +28,7 @@ use crate::{
     Action, Error, Event, LinkState, Step,
     builder::Config,
     density::Density,
+    pace::Pace,
     short::{self, Short},
     sources::{Sources, SourcesSetup},
 };
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) in_flight: AtomicUsize,
     pub(crate) short: Short,
     pub(crate) density: Density,
+    /// The time-outs.
+    pub(crate) pace: Arc<Pace>,
     pub(crate) log: Arc<AttemptLog>,
     /// Where addresses come from, once somebody wanted to know.
     sources: Arc<OnceLock<Option<Sources>>>,
@@ -145,6 +148,7 @@ impl Shared {
     pub(crate) fn new(config: Config) -> Self {
         let clock = Clock::new();
         let log = Arc::new(AttemptLog::new(clock));
+        let pace = Arc::new(Pace::new(clock));
         let link = if config.seeks_links() {
             LinkView::Sought { since: None, alive_at: None, is_exhausted: false }
         } else {
@@ -167,9 +171,11 @@ impl Shared {
                     }
                 }),
                 log: Arc::clone(&log),
+                pace: Arc::clone(&pace),
                 clock,
             }),
             density: Density::new(&config.density),
+            pace,
             config,
             clock,
             view: watch::Sender::new(view),

@@ -250,6 +250,7 @@ async fn exchange(handle: &Handle, body: Bytes, idempotent: bool, batch: &mut [O
     let (response, timeline) = match exchange::run(handle.clone(), request, options).await {
         Ok(answer) => answer,
         Err(error) => {
+            handle.shared().pace.handle_error(&error);
             return match error.retry() {
                 Retry::Always | Retry::BeforeSend => Said::Alone,
                 Retry::IdempotentOnly | Retry::Never => Said::Unknown(error.timeline().cloned().unwrap_or_default()),

@@ -195,7 +195,10 @@ impl Call {
         self.options.timeout = self.patience.left();
         let method = self.request.method().clone();
         let config = self.handle.shared().config.density.decode;
+        let pace = Arc::clone(&self.handle.shared().pace);
+        self.handle.shared().with_policy(|policy| pace.handle_policy(policy));
         let sent = exchange::run(self.handle, self.request, self.options).await;
+        let sent = sent.inspect_err(|error| pace.handle_error(error));
         let (response, timeline) = sent.map_err(|error| with_total(error, self.patience.total))?;
         let response = match slot {
             Some(slot) => response.map(|body| Body::kept(Kept::holding(body, slot))),

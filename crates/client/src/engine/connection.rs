@@ -8,7 +8,6 @@ use ropeway_core::{
     heartbeat::{INTERVAL_QUIC, INTERVAL_TCP},
     request::Way,
     session::{self, ClientConfig, HelloFacts, LinkError},
-    wire::message::NetworkKind,
 };
 use ropeway_net::{
     carrier::CarrierError,
@@ -102,6 +101,7 @@ impl Engine {
                 log.into_iter().for_each(|log| self.shared.log.end(log, None));
                 let rtt = dialed.rtt;
                 connection.stage = Stage::Dialed(dialed);
+                self.shared.pace.handle_rtt(rtt);
                 self.keeper.handle_connected(number, rtt, now);
             }
             Err(error) => {
@@ -233,7 +233,7 @@ impl Engine {
         HelloFacts {
             ticket: self.ticket.clone().unwrap_or_default(),
             gateway: self.shared.config.gateway.clone(),
-            network: NetworkKind::Unspecified,
+            network: self.shared.pace.network_kind(),
             unix_ms: unix_ms(),
             nonce: nonce(),
             trace_parent: String::new(),

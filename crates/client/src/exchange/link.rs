@@ -26,6 +26,7 @@ use super::attempt::{Failed, Handover};
 use crate::{
     Body, Error,
     client::Handle,
+    pace::Pauses,
     shared::{ClientSession, InFlight, Live},
 };
 
@@ -56,10 +57,11 @@ pub(super) async fn send(
     let held = Held { _permit: permit, _in_flight: in_flight, handle: handle.clone() };
     let session = live.session;
     let (parts, body) = request.into_parts();
-    let ends = body.is_end_stream();
+    let (ends, bytes) = (body.is_end_stream(), body.size_hint().lower());
     let head = RequestHead { method: parts.method, uri: parts.uri, headers: parts.headers };
     let Some(channel) = session.request(head, ends) else { return Err(closed(Closed::NeverSeen)) };
     handover.place(&session, channel);
+    let measured = handle.shared().pace.begin(bytes);
     let mut exchange = Exchange { session, channel, open: true, handover };
     let mut uploading = (!ends).then(|| Box::pin(upload(exchange.session.writer(channel), body)));
     let head = poll_fn(|cx| {
@@ -80,7 +82,8 @@ pub(super) async fn send(
     let mut response = Response::new(Body::link(LinkBody { reader, upload, held }));
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
-    Ok(response)
+    // A link that says nothing is asked, and doubted: to cut the answer would be no better.
+    Ok(measured.answer(response, Pauses::Free))
 }
 
 /// Says in the words of the ladder why an exchange ended.

@@ -32,6 +32,7 @@ use tokio_rustls::TlsConnector;
 use super::{io::DirectIo, target::Target};
 use crate::{
     Action,
+    pace::Pace,
     shared::{AttemptLog, lock},
 };
 
@@ -46,6 +47,7 @@ pub(super) struct Connector {
     pub(super) race: RaceConfig,
     pub(super) log: Arc<AttemptLog>,
     pub(super) on_untrusted: OnUntrusted,
+    pub(super) pace: Arc<Pace>,
     pub(super) clock: Clock,
 }
 
@@ -246,6 +248,7 @@ impl Run {
                 if self.won.is_none() {
                     self.finished = Some((attempt, candidate, opened));
                 }
+                self.connector.pace.handle_rtt(rtt);
                 self.race.handle_connected(attempt, rtt, now);
             }
             Err(Failure { reason, told }) => {

@@ -19,6 +19,7 @@ use std::{
 };
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body::Body as _;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use ropeway_core::{
@@ -45,6 +46,7 @@ use self::{
 };
 use crate::{
     Body, BoxError, Error,
+    pace::{Pace, Pauses},
     shared::{AttemptLog, lock},
     way::Trace,
 };
@@ -60,6 +62,7 @@ pub(crate) struct Setup {
     pub(crate) resolver: Resolver,
     pub(crate) on_untrusted: OnUntrusted,
     pub(crate) log: Arc<AttemptLog>,
+    pub(crate) pace: Arc<Pace>,
     pub(crate) clock: Clock,
 }
 
@@ -165,6 +168,7 @@ impl Short {
             To::Name | To::Original => Vec::new(),
         };
         let key = Key { encrypted: target.encrypted, origin: target.origin.clone(), way: to.way() };
+        let pauses = request.extensions().get().copied().unwrap_or(Pauses::Network);
         let broken = Arc::new(Mutex::new(None));
         let mut request = request.map(|body| body.noting(&broken));
         let mut stale_left = STALE_MAX;
@@ -174,10 +178,11 @@ impl Short {
             let (lease, sender) = leased.map_err(|error| fail(Cause::Connect(error), Executed::NotSent, false))?;
             let (is_reused, carrier) = (lease.is_reused, lease.peer.carrier);
             target.shape(&mut request, sender.http());
+            let measured = self.setup.pace.begin(request.body().size_hint().lower());
             match exchange::exchange(lease, sender, request, trace).await {
                 Ok(answer) => {
                     self.note(&target, carrier, answer.status(), answer.headers());
-                    return Ok(answer.map(Body::short));
+                    return Ok(measured.answer(answer.map(Body::short), pauses));
                 }
                 Err(Fault::Unsent(unsent, _)) if is_reused && stale_left > 0 => {
                     stale_left -= 1;
@@ -268,6 +273,7 @@ impl Short {
             race: self.setup.race.clone(),
             log: Arc::clone(&self.setup.log),
             on_untrusted: Arc::clone(&self.setup.on_untrusted),
+            pace: Arc::clone(&self.setup.pace),
             clock: self.setup.clock,
         })
     }

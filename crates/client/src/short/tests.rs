@@ -37,6 +37,7 @@ fn short_with(authority: &Authority, address: SocketAddr, change: impl FnOnce(&m
         resolver,
         on_untrusted: Arc::new(|_, _| ()),
         log: Arc::new(AttemptLog::new(clock)),
+        pace: Arc::new(Pace::new(clock)),
         clock,
     };
     change(&mut setup);

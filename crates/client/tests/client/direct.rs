@@ -18,9 +18,13 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use ropeway::{Action, Body, BoxError, CarrierKind, Client, Error, Phase, Retry, Way};
+use ropeway::{Action, Body, BoxError, CarrierKind, Client, Error, Phase, Retry, Side, Way};
 use ropeway_net::tls::{Alpn, ServerTls, ServerTlsOptions, server_config};
-use tokio::{net::TcpListener, task::AbortHandle};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::AbortHandle,
+};
 
 use crate::support::{Authority, Tarpit, TestGateway, builder, service, soon};
 
@@ -214,6 +218,29 @@ async fn a_timeout_before_there_is_a_connection_says_that_nothing_was_sent() {
     let error = soon(client.post(url).timeout(Duration::from_millis(200)).send()).await.unwrap_err();
     assert!(matches!(error, Error::Timeout { phase: Phase::Connect, .. }), "{error:?}");
     assert_eq!(error.retry(), Retry::BeforeSend);
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_to_a_halt_is_given_up_as_one_that_may_be_asked_for_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let stalling = tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        let _ = tcp.read(&mut [0; 1024]).await.unwrap();
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await.unwrap();
+        tcp.read(&mut [0; 1024]).await.unwrap()
+    });
+    let after = Duration::from_millis(100);
+    let request = direct(&Authority::new()).get(url).allow_plain_http(true).pause(after);
+    let answer = soon(request.send()).await.unwrap();
+    let error = soon(answer.bytes()).await.unwrap_err();
+    let phase = Phase::Pause { received_bytes: 4 };
+    assert!(
+        matches!(&error, Error::Timeout { phase: at, after: had, .. } if (*at, *had) == (phase, after)),
+        "{error:?}"
+    );
+    assert_eq!((error.side(), error.retry()), (Side::Network, Retry::IdempotentOnly));
+    assert_eq!(soon(stalling).await.unwrap(), 0, "the connection is closed");
 }
 
 #[tokio::test]

@@ -72,12 +72,23 @@ impl Timeouts {
         Self { place, known: BTreeMap::new(), verdict: Verdict::new() }
     }
 
-    /// Takes in that the network is another, or that the device has come back to it.
+    /// Takes in on which network the device is; says whether it is another than before.
     ///
-    /// The verdict on it begins anew; what was measured is kept for each label, and for none without one. Of a label the first
-    /// [`LABEL_CHARS_MAX`] characters count.
-    pub fn handle_network(&mut self, label: &str, kind: NetworkKind, now: Time) {
-        self.place = Place { label: label.chars().take(LABEL_CHARS_MAX).collect(), kind };
+    /// Of a label the first [`LABEL_CHARS_MAX`] characters count.
+    pub fn handle_network(&mut self, label: &str, kind: NetworkKind, now: Time) -> bool {
+        let place = Place { label: label.chars().take(LABEL_CHARS_MAX).collect(), kind };
+        let is_other = place != self.place;
+        if is_other {
+            self.place = place;
+            self.handle_changed(now);
+        }
+        is_other
+    }
+
+    /// Takes in that the network changed, whether or not it has another name now.
+    ///
+    /// The verdict begins anew. What was measured is kept for each label, and for none without one.
+    pub fn handle_changed(&mut self, now: Time) {
         self.verdict = Verdict::new();
         self.known.retain(|place, known| !place.label.is_empty() && known.is_of_use(now));
     }
@@ -99,6 +110,12 @@ impl Timeouts {
     /// was on broke.
     pub fn handle_failed(&mut self, now: Time) {
         self.verdict.handle_failed(now);
+    }
+
+    /// Returns the kind of network the device is on.
+    #[must_use]
+    pub const fn network_kind(&self) -> NetworkKind {
+        self.place.kind
     }
 
     /// Returns what is thought of the network.

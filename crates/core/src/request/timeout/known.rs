@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Answered;
+use super::{Answered, SERVICE_ALLOWANCE};
 use crate::{Time, quality::SmoothedRtt};
 
 /// Round trips and throughput of one network, as far as they were measured lately.
@@ -34,7 +34,8 @@ struct Rate(u64);
 impl Known {
     pub(super) fn handle_rtt(&mut self, sample: Duration, until: KnownUntil) {
         let rtt = current(self.rtt.as_ref(), until.now).map(|mut rtt| {
-            rtt.handle_sample(sample);
+            // One far address, or one packet lost in a handshake, is not yet the network.
+            rtt.handle_sample(sample.min(rtt.late_after() * OUTLIER_FACTOR));
             rtt
         });
         self.rtt = Some(until.measured(rtt.unwrap_or_else(|| SmoothedRtt::new(sample))));
@@ -42,7 +43,12 @@ impl Known {
 
     /// Takes in what an answer shows of the throughput. Each shows at most what the network carries: the service took a part of the time.
     pub(super) fn handle_answered(&mut self, answered: &Answered, until: KnownUntil) {
-        let srtt = current(self.rtt.as_ref(), until.now).map(|rtt| rtt.srtt());
+        let rtt = current(self.rtt.as_ref(), until.now);
+        // An answer that comes as soon as it may be expected says that the round trips are what they were.
+        if let Some(rtt) = rtt.filter(|rtt| answered.head_after <= rtt.late_after() + SERVICE_ALLOWANCE) {
+            self.rtt = Some(until.measured(rtt));
+        }
+        let srtt = rtt.map(|rtt| rtt.srtt());
         if answered.sent_bytes >= SAMPLE_BYTES_MIN {
             self.up = Some(until.shown(self.up.as_ref(), answered.sent_bytes, answered.head_after));
         }
@@ -113,6 +119,10 @@ impl Rate {
 fn current<T: Copy>(measured: Option<&Measured<T>>, now: Time) -> Option<T> {
     measured.filter(|measured| now < measured.until).map(|measured| measured.value)
 }
+
+/// How far a round trip may be beyond what is late, to be taken as it is. 2, our choice: a network that has become slow is followed
+/// within a few samples, which double each time.
+const OUTLIER_FACTOR: u32 = 2;
 
 /// Bytes in one direction from which a throughput is taken. 16 KiB, our choice: more than a first flight of ten packets
 /// (RFC 6928), of which the time is a round trip whatever the network carries.

@@ -59,6 +59,15 @@ fn what_is_measured_takes_the_place_of_the_class() {
     assert_eq!(first_byte(&far, 0), ms(6_000 + 8 * 1_800), "longer than the class on a slow network");
     far.handle_rtt(ms(60_000), at(0));
     assert_eq!(first_byte(&far, 0), ms(22_000), "and no longer than the cap");
+    let once = |sample| {
+        let mut timeouts = on(NetworkKind::Wifi);
+        timeouts.handle_rtt(ms(60), at(0));
+        timeouts.handle_rtt(ms(sample), at(0));
+        first_byte(&timeouts, 0)
+    };
+    assert_eq!(once(3_000), once(360), "a packet lost in one handshake is not the network");
+    assert!(once(360) < ms(10_000));
+    assert!(once(360) > once(100));
 }
 
 #[test]
@@ -239,7 +248,9 @@ fn what_was_measured_without_a_label_ends_with_the_network() {
     let mut timeouts = Timeouts::new();
     timeouts.handle_rtt(ms(10), at(0));
     assert!(first_byte(&timeouts, 0) < ms(7_000));
-    timeouts.handle_network("", NetworkKind::Unspecified, at(1));
+    assert!(!timeouts.handle_network("", NetworkKind::Unspecified, at(1)), "it is the same, for all that is known");
+    assert!(first_byte_at(&timeouts, 0, 1) < ms(7_000));
+    timeouts.handle_changed(at(1));
     assert_eq!(first_byte_at(&timeouts, 0, 1), ms(12_000));
 }
 
@@ -257,8 +268,13 @@ fn what_was_measured_expires_sooner_where_the_device_moves() {
     assert_eq!(mobile.gap(&Policy::default(), at(600)), ms(12_000));
     assert!(first_byte_at(&fixed, 1 << 20, 86_399) < ms(10_000));
     assert_eq!(first_byte_at(&fixed, 0, 86_400), ms(12_000));
-    mobile.handle_rtt(ms(1_000), at(700));
-    assert_eq!(first_byte_at(&mobile, 0, 700), ms(30_000), "an old time is not smoothed into a new one");
+    mobile.handle_rtt(ms(10), at(600));
+    mobile.handle_answered(&download(SMALL, 2_900, 0), at(1_000));
+    mobile.handle_answered(&download(SMALL, 9_000, 0), at(1_500));
+    assert!(first_byte_at(&mobile, 0, 1_599) < ms(10_000), "an answer in time says that it still holds");
+    assert_eq!(first_byte_at(&mobile, 0, 1_600), ms(15_000));
+    mobile.handle_rtt(ms(1_000), at(1_700));
+    assert_eq!(first_byte_at(&mobile, 0, 1_700), ms(30_000), "an old time is not smoothed into a new one");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn after(history: &[(u64, Event)]) -> Timeouts {
         match event {
             Event::Answered(answered) => timeouts.handle_answered(answered, now),
             Event::Failed => timeouts.handle_failed(now),
-            Event::Network(label, kind) => timeouts.handle_network(&label.to_string(), *kind, now),
+            Event::Network(label, kind) => drop(timeouts.handle_network(&label.to_string(), *kind, now)),
             Event::Rtt(rtt) => timeouts.handle_rtt(ms(*rtt), now),
         }
     }

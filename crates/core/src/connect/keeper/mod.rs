@@ -14,8 +14,8 @@ pub use self::output::{
     ConnectionId, DropReason, Ended, KeeperConfig, KeeperFailure, KeeperOutput, OpenLink, Place, Prepared, Unit,
 };
 use super::{
-    Candidate, Establish, GreetFailure, LostReason, Means, Reconnect, ReconnectOutput, Records, Remedy, Source,
-    candidate, remedy,
+    Candidate, Establish, GreetFailure, LostReason, Means, RankedCandidate, Reconnect, ReconnectOutput, Record,
+    Records, Remedy, Source, candidate, remedy,
 };
 use crate::{
     Time,
@@ -194,6 +194,7 @@ impl Keeper {
         self.avoided.retain(|_, avoided| now < avoided.until + AVOID_MAX);
         // The pairs that start together share an address, and so stay neighbours.
         ranked.sort_by_key(|ranked| self.is_unwanted(ranked.candidate.address.ip(), now));
+        self.spread(&mut ranked, now);
         let mut config = self.config.establish.clone();
         config.race.stagger_max = self.stagger_max.unwrap_or(config.race.stagger_max);
         let spare = self.take_spare(now);
@@ -400,6 +401,24 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// Lets the second address be one of another unit, where one is known and has not failed: what is wrong with the first address is often
+    /// wrong with its whole unit, or with the way to it.
+    fn spread(&self, ranked: &mut [RankedCandidate], now: Time) {
+        let unit = |ranked: &RankedCandidate| self.units.get(&ranked.candidate.address.ip());
+        let Some(first) = ranked.first().copied() else { return };
+        let Some(home) = unit(&first) else { return };
+        let is_sound = |ranked: &RankedCandidate| {
+            let address = ranked.candidate.address.ip();
+            !self.is_unwanted(address, now) && self.records.get(ranked.candidate, now).is_none_or(Record::is_good)
+        };
+        let other = |ranked: &RankedCandidate| unit(ranked).is_some_and(|unit| unit != home) && is_sound(ranked);
+        let Some(start) = ranked.iter().position(other) else { return };
+        let second = ranked[start].candidate.address;
+        let count = ranked[start..].iter().take_while(|ranked| ranked.candidate.address == second).count();
+        let place = ranked.iter().take_while(|ranked| ranked.candidate.address == first.candidate.address).count();
+        ranked[place..start + count].rotate_right(count);
     }
 
     /// Begins an attempt: addresses and ticket are fetched first.

@@ -291,3 +291,30 @@ fn places_that_all_fail_are_tried_again_later() {
     client.keeper.handle_timeout(client.now);
     assert_eq!(client.follow(), ["prepare"]);
 }
+
+#[test]
+fn the_second_address_is_one_of_another_unit() {
+    let addresses = |others: [&str; 2]| {
+        let mut client = Client::new();
+        let place = |address: &str, unit: &str, carrier| Place {
+            candidate: Candidate { address: format!("{address}:443").parse().unwrap(), carrier },
+            source: Source::Config,
+            unit: Some(unit.into()),
+        };
+        let both = |address, unit| [CarrierKind::Quic, CarrierKind::Tls].map(|carrier| place(address, unit, carrier));
+        let units = [(A, "a"), ("192.0.2.11", others[0]), (B, others[1])];
+        let places = units.into_iter().flat_map(|(address, unit)| both(address, unit)).collect();
+        client.keeper.handle_prepared(client.generation, Prepared { places, ticket: None }, client.now);
+        client.follow();
+        while client.dialing.len() < 6 {
+            client.wait();
+        }
+        // Connections are numbered in the order of their starts.
+        client.dialing.into_values().collect::<Vec<_>>()
+    };
+    let ip = |address: &str| -> IpAddr { address.parse().unwrap() };
+    let (a, other, b) = (ip(A), ip("192.0.2.11"), ip(B));
+    assert_eq!(addresses(["a", "b"]), [a, a, b, b, other, other]);
+    assert_eq!(addresses(["b", "a"]), [a, a, other, other, b, b]);
+    assert_eq!(addresses(["a", "a"]), [a, a, other, other, b, b], "one unit: as they are ranked");
+}

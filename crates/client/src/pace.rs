@@ -88,7 +88,6 @@ impl Pace {
     }
 
     /// Returns how long a try of a request with a body of so many bytes may take to the first byte of its answer: the first is number 0.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the ladder's to ask"))]
     pub(crate) fn first_byte(
         &self,
         bytes: u64,

@@ -94,7 +94,7 @@ impl Run {
                     view = views.borrow_and_update().clone();
                     climb.live = view.live.clone();
                     let before = std::mem::replace(&mut ways, self.ways(&view)?);
-                    if (&ways.rungs, ways.facts) != (&before.rungs, before.facts) {
+                    if ways.differ(&before) {
                         ladder.replace(ways.facts, ways.rungs.iter().copied(), &mut shared.budget(), now);
                     }
                     let link = view.link(ways.is_known, self.began, now);
@@ -124,7 +124,9 @@ impl Run {
                 }
                 LadderOutput::Late { session } => {
                     let live = view.live.as_ref().filter(|live| live.number == session);
-                    if live.is_some_and(|live| lock(&live.island).handle_late()) {
+                    // What a doubted link does not answer says nothing of what is behind it.
+                    let is_sure = matches!(view.link, LinkView::Open { is_sure: true, .. });
+                    if is_sure && live.is_some_and(|live| lock(&live.island).handle_late()) {
                         shared.wish(|wishes| wishes.unserved = Some(session));
                     }
                 }

@@ -33,6 +33,14 @@ pub(super) struct Ways {
     pub(super) plains: Vec<PlainTarget>,
 }
 
+impl Ways {
+    /// Says whether others may be taken, or the request may be sent oftener or less often than before.
+    pub(super) fn differ(&self, before: &Self) -> bool {
+        let steps = |ways: &Self| -> Vec<_> { ways.rungs.iter().map(|rung| (rung.way, rung.is_last)).collect() };
+        self.facts != before.facts || steps(self) != steps(before)
+    }
+}
+
 impl Run {
     /// Returns the ways that the request may take, in their order, as far as is known by now.
     pub(super) fn ways(&self, view: &View) -> Result<Ways, Error> {
@@ -58,7 +66,7 @@ impl Run {
         let facts = RequestFacts { idempotent: self.is_idempotent(is_served, &rules), replayable: self.is_replayable };
         let link = planned.steps.iter().find(|step| step.way == Way::Link);
         let links_max = link.map_or(0, |step| step.tries.into());
-        let rungs = planned.steps.iter().flat_map(|step| self.rungs(*step)).collect();
+        let rungs = self.rungs(&planned.steps, rules.server_time);
         Ok(Ways { facts, rungs, is_known: planned.is_known, is_served, links_max, addresses, pipes, plains })
     }
 
@@ -113,14 +121,20 @@ impl Run {
         }
     }
 
-    fn rungs(&self, LadderStep { way, tries }: LadderStep) -> impl Iterator<Item = Rung> {
-        let first_byte = self.within();
-        // The ladder itself goes from one link to the next.
-        let tries = if way == Way::Link { 1 } else { tries };
-        (1..=tries).map(move |number| {
+    /// Gives each try its time: the first of the request the shortest.
+    fn rungs(&self, steps: &[LadderStep], server_time: Option<Duration>) -> Vec<Rung> {
+        let pace = &self.handle.shared().pace;
+        let bytes = self.body_bytes.unwrap_or(0);
+        let tries = steps.iter().flat_map(|LadderStep { way, tries }| {
+            // The ladder itself goes from one link to the next.
+            let tries = if *way == Way::Link { 1 } else { *tries };
+            (1..=tries).map(move |number| (*way, number, number == tries))
+        });
+        let rung = |(attempt, (way, number, is_last))| {
             let connect = CONNECT_WITHIN + CONNECT_LONGER * u32::from(number - 1);
-            Rung { way, connect, first_byte, is_last: number == tries }
-        })
+            Rung { way, connect, first_byte: pace.first_byte(bytes, attempt, server_time, self.within()), is_last }
+        };
+        (0..).zip(tries).map(rung).collect()
     }
 
     fn no_plan(&self, none: NoPlan) -> Error {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ropeway::{CarrierKind, Client, Error, EstablishConfig, Event, LinkState, Phase, RefuseCode, Retry};
-use ropeway_core::session::Refusal;
+use ropeway_core::{policy::Policy, session::Refusal};
 
 use crate::support::{Authority, Tarpit, TestGateway, builder, eventually, lock, soon, world};
 
@@ -38,6 +38,35 @@ async fn a_gateway_that_finishes_its_handshake_and_stays_silent_is_passed_over()
     let answer = soon(client.get("https://api.test/").send()).await.unwrap();
     assert_eq!(answer.timeline().answered().unwrap().address, Some(good.address()));
     assert!(answer.timeline().to_string().contains("no WELCOME in time"), "{}", answer.timeline());
+}
+
+#[tokio::test]
+async fn a_gateway_behind_which_nothing_answers_is_left_for_another_unit() {
+    let authority = Authority::new();
+    let (island, good) =
+        (TestGateway::start(&authority).await, TestGateway::start_on(&authority, [127, 0, 0, 2]).await);
+    let client = builder(&authority, &[], CarrierKind::Tls)
+        .carrier(CarrierKind::Tls)
+        .access_point_in("north", island.address().to_string())
+        .access_point_in("south", good.address().to_string())
+        .build()
+        .unwrap();
+    soon(client.get("https://api.test/").send()).await.unwrap();
+    let (island, good) = if island.links() > 0 { (island, good) } else { (good, island) };
+    let second = Some(Duration::from_secs(1));
+    let policy = Policy { first_byte_base: second, first_byte_cap: second, ..Policy::default() };
+    island.send_policy(&policy);
+    soon(client.get("https://api.test/").send()).await.unwrap();
+    let held = ["a", "b", "c"].map(|path| tokio::spawn(client.get(format!("https://api.test/hold/{path}")).send()));
+    eventually("the other unit is asked", || good.running() == 3).await;
+    good.release();
+    for request in held {
+        assert_eq!(soon(request).await.unwrap().unwrap().text().await.unwrap(), "held");
+    }
+    assert_eq!(
+        client.link_state().borrow().clone(),
+        LinkState::Open { address: good.address(), carrier: CarrierKind::Tls }
+    );
 }
 
 #[tokio::test]

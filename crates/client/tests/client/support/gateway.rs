@@ -68,8 +68,13 @@ pub(crate) struct Shared {
 
 impl TestGateway {
     pub(crate) async fn start(authority: &Authority) -> Self {
+        Self::start_on(authority, [127, 0, 0, 1]).await
+    }
+
+    /// Starts one at another address of this machine, as that of another unit.
+    pub(crate) async fn start_on(authority: &Authority, ip: [u8; 4]) -> Self {
         let certificates = authority.issue("gw.test");
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(SocketAddr::from((ip, 0))).await.unwrap();
         let address = listener.local_addr().unwrap();
         let config = ServerConfig {
             gateway: "gw.test".into(),

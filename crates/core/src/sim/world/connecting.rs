@@ -132,7 +132,10 @@ impl Device {
                     failed.push(*flow);
                     keeper.handle_dial_failed(end.number, reason, now);
                 }
-                None => keeper.handle_connected(end.number, connection.rtt(), now),
+                None => {
+                    self.timeouts.handle_rtt(connection.rtt(), now);
+                    keeper.handle_connected(end.number, connection.rtt(), now);
+                }
             }
         }
         for flow in failed {

@@ -18,7 +18,7 @@ use crate::{
     heartbeat::{INTERVAL_QUIC, INTERVAL_TCP},
     quality::Island,
     random::stream,
-    request::{Budget, LinkView},
+    request::{Budget, LinkView, Timeouts},
     session::{Client, ClientConfig, ClientEvent, HelloFacts, LinkError, Machine as _, MuxEvent},
     sim::{
         net::{self, Content, Flow, Network, Packet},
@@ -41,6 +41,7 @@ pub(super) struct Device {
     pub(super) ends: BTreeMap<Flow, ClientEnd>,
     exchanges: Vec<Exchange>,
     budget: Budget,
+    pub(super) timeouts: Timeouts,
 }
 
 /// A session and its link.
@@ -93,6 +94,7 @@ impl Device {
             ends: BTreeMap::new(),
             exchanges: Vec::new(),
             budget: Budget::new(),
+            timeouts: Timeouts::new(),
         }
     }
 
@@ -249,6 +251,9 @@ impl Device {
             match self.exchanges.iter_mut().find(|exchange| exchange.is_on(session, channel)) {
                 Some(exchange) => {
                     let unserved = exchange.handle_event(session, event, &mut member.machine, &mut self.budget, now);
+                    if let Some(answered) = exchange.answered() {
+                        self.timeouts.handle_answered(&answered, now);
+                    }
                     if let (Some(session), Some(keeper)) = (unserved, &mut self.keeper) {
                         keeper.handle_unserved(session, now);
                     }
@@ -362,10 +367,12 @@ impl Device {
         let link = self.keeper.as_ref().map_or(LinkView::None, |keeper| keeper.view(now));
         let mut late = Vec::new();
         for exchange in &mut self.exchanges {
-            exchange.turn(link, &mut self.budget, now);
+            exchange.turn(link, &self.timeouts, &mut self.budget, now);
             while let Some(wish) = exchange.poll_wish(now) {
                 match wish {
-                    Wish::Late(session) => late.push(session),
+                    // What a doubted link does not answer says nothing of what is behind it.
+                    Wish::Late(session) if matches!(link, LinkView::Open { is_sure: true, .. }) => late.push(session),
+                    Wish::Late(_) => {}
                     Wish::Recall(number) => {
                         let Some((session, channel)) = exchange.place(number) else { continue };
                         let Some(member) = self.members.get_mut(&session) else { continue };

@@ -8,9 +8,10 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use super::ORIGIN;
 use crate::{
     Time,
+    policy::Policy,
     request::{
-        Budget, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, RequestFacts, Rung, TryEnd, TryId,
-        Way, is_idempotent,
+        Answered, Ask, Budget, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, RequestFacts, Rung,
+        Timeouts, TryEnd, TryId, Way, is_idempotent,
     },
     session::{Client, Closed, Machine as _, MuxEvent},
     sim::work::{DEADLINE, Task},
@@ -81,6 +82,17 @@ impl Exchange {
         self.outcome.is_some()
     }
 
+    /// Returns what its answer showed of the network, if it has come whole.
+    pub(super) fn answered(&self) -> Option<Answered> {
+        let Outcome { took, .. } = self.outcome.as_ref().filter(|outcome| outcome.error.is_none())?.clone();
+        Some(Answered {
+            sent_bytes: self.body.len() as u64,
+            received_bytes: self.answer_bytes as u64,
+            head_after: took,
+            ended_after: took,
+        })
+    }
+
     /// Returns when it gives up what it is at.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         if self.is_done() {
@@ -96,7 +108,7 @@ impl Exchange {
     }
 
     /// Takes in how the link is, and that time has passed.
-    pub(super) fn turn(&mut self, link: LinkView, budget: &mut Budget, now: Time) {
+    pub(super) fn turn(&mut self, link: LinkView, timeouts: &Timeouts, budget: &mut Budget, now: Time) {
         if self.is_done() {
             return;
         }
@@ -109,8 +121,16 @@ impl Exchange {
                 ladder.handle_timeout(budget, now);
             }
             None => {
-                let config = LadderConfig::default();
-                self.ladder = Some(Ladder::new(config, self.facts, [RUNG], link, budget, now));
+                let ask = Ask {
+                    bytes: self.body.len() as u64,
+                    in_flight: 0,
+                    attempt: 0,
+                    server_time: None,
+                    left: DEADLINE,
+                    policy: &Policy::default(),
+                };
+                let rung = Rung { first_byte: timeouts.first_byte(&ask, now), ..RUNG };
+                self.ladder = Some(Ladder::new(LadderConfig::default(), self.facts, [rung], link, budget, now));
             }
         }
     }
@@ -277,5 +297,5 @@ fn head(task: &Task, number: u64) -> RequestHead {
 /// Says why a client gives an exchange up.
 pub(super) const CANCELLED: (ResetCode, &str) = (ResetCode::Cancelled, "the request is no longer wanted");
 
-/// The one way of the simulated client: the link.
+/// The one way of the simulated client: the link. How long it may take is asked for each request.
 const RUNG: Rung = Rung { way: Way::Link, connect: DEADLINE, first_byte: DEADLINE, is_last: false };

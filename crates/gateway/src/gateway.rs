@@ -30,7 +30,7 @@ use crate::{
     front::{Connection, Front, FrontLimits},
     link::{self, CLOCK_SKEW_MAX, Registry},
     listen::{self, Listeners, TlsFiles},
-    lists::{Keys, Lists, Times},
+    lists::{self, Keys, Lists, Times},
     metrics::{Counter, Metrics},
     pipe::{self, Pipe, PublicKey},
     proxy::{KeyedConfig, Proxy},
@@ -117,12 +117,16 @@ pub(crate) struct Shared<B: Bus> {
     exchanges: TaskTracker,
 }
 
-/// What the access list says of the keys of the sealed pipe and of signed answers.
-fn keys(pipe: Option<&Pipe>, signer: Option<&Signer>) -> Keys {
-    let pipe = pipe.map(Pipe::keys).unwrap_or_default().into_iter();
+/// What the access list of a configuration says of the keys of sealed pipes and of signed answers.
+fn keys(config: &Config, pipe: Option<&Pipe>, signer: Option<&Signer>) -> Keys {
+    let pipes = pipe.map(|pipe| pipe.keys_of(&lists::pipe_names(config))).unwrap_or_default().into_iter();
     let plain = signer.map(Signer::public).into_iter();
+    let listed = |key: PublicKey| {
+        let PublicKey { name, id, config, expires_ms } = key;
+        PipeKey { key_id: id, config, expires_ms, name }
+    };
     Keys {
-        pipe: pipe.map(|key| PipeKey { key_id: key.id, config: key.config, expires_ms: key.expires_ms }).collect(),
+        pipe: pipes.map(listed).collect(),
         // It is not turned: a list says so for as long as the list itself is good.
         plain: plain.map(|key| PlainKey { key_id: key.id, public_key: key.public, expires_ms: u64::MAX }).collect(),
     }
@@ -179,7 +183,7 @@ impl<B: Bus> Gateway<B> {
         shared.tasks.spawn(renew_lists(Arc::clone(&shared)));
         if let Some(pipe) = shared.pipe.clone() {
             let (down, told) = (shared.down.clone(), Arc::clone(&shared));
-            shared.tasks.spawn(pipe::turn_keys(pipe, down, move || told.tell_keys()));
+            shared.tasks.spawn(pipe::turn_keys(pipe, down, move || told.issue_list(told.config())));
         }
         listeners.serve(&shared, &tls, token);
         info!(tcp = %addresses.tcp, udp = %addresses.udp, admin = %addresses.admin, "gateway is up");
@@ -232,6 +236,8 @@ impl<B: Bus> Gateway<B> {
             tls: running.tls.clone(),
             admin: running.admin.clone(),
             idempotency: running.idempotency.clone(),
+            pipe: running.pipe.clone(),
+            plain_http: running.plain_http.clone(),
             push: running.push.clone(),
             log: running.log.clone(),
             ..(*config).clone()
@@ -308,8 +314,8 @@ impl<B: Bus> Shared<B> {
         let udp_port = addresses.udp.port();
         let router = router(&config)?;
         let server_config = server_config(&config, &router);
-        let lists =
-            Arc::new(Lists::new(Arc::clone(&config), addresses, keys(pipe.as_deref(), signer.as_deref()), &metrics)?);
+        let keys = keys(&config, pipe.as_deref(), signer.as_deref());
+        let lists = Arc::new(Lists::new(Arc::clone(&config), addresses, keys, &metrics)?);
         let proxy = Arc::new(Proxy::remembering(keyed_config(&config), router, Arc::clone(&metrics)));
         let draining = CancellationToken::new();
         let verifier = TicketVerifier::new(&config.tickets)?;
@@ -384,18 +390,13 @@ impl<B: Bus> Shared<B> {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Issues a list for a configuration and sends it over every link.
+    /// Issues a list for a configuration, with the keys that are there now, and sends it over every link.
     fn issue_list(&self, config: Arc<Config>) {
-        self.lists.issue(Arc::clone(&config), &self.answer_times(&config));
+        let keys = |config: &Config| keys(config, self.pipe.as_deref(), self.signer.as_deref());
+        self.lists.issue(Arc::clone(&config), keys, &self.answer_times(&config));
         for entry in self.registry.all() {
             entry.session().with(|server, _| self.lists.tell(server));
         }
-    }
-
-    /// Issues a list with the keys that are there now.
-    fn tell_keys(&self) {
-        self.lists.set_keys(keys(self.pipe.as_deref(), self.signer.as_deref()));
-        self.issue_list(self.config());
     }
 
     /// Sends the policy over every link, where what answers take is another than before.

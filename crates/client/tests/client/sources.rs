@@ -88,6 +88,7 @@ fn list() -> AccessList {
     let point = AccessPoint {
         gateway: "north.test".into(),
         serves_pipe: true,
+        pipe_name: "north".into(),
         ..AccessPoint::new("192.0.2.1:443".parse().unwrap(), [CarrierKind::Quic, CarrierKind::Tls])
     };
     AccessList {
@@ -100,7 +101,7 @@ fn list() -> AccessList {
             speaks_h3: true,
             ..Host::default()
         }],
-        pipe_keys: vec![PipeKey { key_id: 1, config: "k".into(), expires_ms: u64::MAX }],
+        pipe_keys: vec![PipeKey { key_id: 1, config: "k".into(), expires_ms: u64::MAX, name: "north".into() }],
         policy: Policy { epoch_ms, gap: Some(Duration::from_secs(8)), ..Policy::default() },
         ..AccessList::default()
     }

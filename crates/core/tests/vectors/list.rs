@@ -26,10 +26,10 @@ messages! {
     message::AccessList {
         epoch_ms, expires_ms, units, hosts, bans, unit_map, pipe_keys, plain_keys, policy
     }
-    AccessPoint { address, protocols as [Protocol], gateway, operator, region }
+    AccessPoint { address, protocols as [Protocol], gateway, operator, region, pipe_name }
     Ban { address, until_ms }
     Host { name, addresses, speaks_h3, route_key, private }
-    PipeKey { key_id, config, expires_ms }
+    PipeKey { key_id, config, expires_ms, name }
     message::Policy {
         epoch_ms, routes, first_byte_base_ms, first_byte_cap_ms, rate_min_bytes_per_s, gap_ms, stagger_max_ms,
         retry_budget_permille, retry_budget_start
@@ -78,13 +78,16 @@ fn whole() -> message::AccessList {
                         "protocols": [
                             "PROTOCOL_QUIC", "PROTOCOL_TLS", "PROTOCOL_WS", "PROTOCOL_H3", "PROTOCOL_PIPE", "PROTOCOL_PLAIN"
                         ],
-                        "gateway": "north.gw.test", "operator": "one", "region": "n1"
+                        "gateway": "north.gw.test", "operator": "one", "region": "n1", "pipe_name": "north-1"
                     },
                     { "address": "20010db800000000000000000000000101bb", "protocols": ["PROTOCOL_TLS"] }
                 ],
                 "dispatch": ["c000020201bb"]
             },
-            { "name": "south", "access_points": [{ "address": "c63364010050", "protocols": ["PROTOCOL_PIPE"] }] }
+            {
+                "name": "south",
+                "access_points": [{ "address": "c63364010050", "protocols": ["PROTOCOL_PIPE"], "pipe_name": "south-1" }]
+            }
         ],
         "hosts": [
             { "name": "api.test", "addresses": ["c0000201", "c6336401 20fb".replace(' ', "")], "speaks_h3": true, "route_key": "tenant" },
@@ -96,7 +99,10 @@ fn whole() -> message::AccessList {
             "ranges": [{ "last": 32_767, "unit": "north" }, { "first": 32_768, "last": 65_535, "unit": "south" }],
             "overrides": [{ "user_hash": user_hash("alice"), "unit": "south" }]
         },
-        "pipe_keys": [{ "key_id": 1, "config": "0100200102030400040001000100", "expires_ms": NOW_MS + 172_800_000 }],
+        "pipe_keys": [
+            { "key_id": 1, "config": "0100200102030400040001000100", "expires_ms": NOW_MS + 172_800_000, "name": "north-1" },
+            { "key_id": 1, "config": "0100200506070800040001000100", "expires_ms": NOW_MS + 172_800_000, "name": "south-1" }
+        ],
         "plain_keys": [{ "key_id": "plain-1", "public_key": hex(&[7; 32]), "expires_ms": NOW_MS + 172_800_000 }],
         "policy": policies()[1]["policy"]
     }))
@@ -239,7 +245,7 @@ fn the_committed_list_vectors_are_what_the_code_writes() {
 fn the_whole_list_is_read_whole_and_written_as_it_was() {
     let encoded = whole().encode_to_vec();
     let list = AccessList::decode(&encoded).unwrap();
-    assert_eq!((list.units.len(), list.hosts.len(), list.pipe_keys.len(), list.plain_keys.len()), (2, 2, 1, 1));
+    assert_eq!((list.units.len(), list.hosts.len(), list.pipe_keys.len(), list.plain_keys.len()), (2, 2, 2, 1));
     assert_eq!(AccessList::decode(&list.encode()), Ok(list));
 }
 

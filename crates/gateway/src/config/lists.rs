@@ -9,7 +9,7 @@ use ropeway_core::wire::list::HostAddress;
 
 use super::read::{Node, Reader};
 use super::section::{Key, Rule, Setting, Shape, any, between, joined, section, such};
-use super::value::{is_host, is_host_pattern, is_path_prefix, is_word, quoted};
+use super::value::{PIPE_NAME, is_host, is_host_pattern, is_path_prefix, is_pipe_name_given, is_word, quoted};
 
 section! {
     /// The access list: what the gateway tells clients of gateways and hosts, signed.
@@ -51,6 +51,8 @@ section! {
         pub speaks: Vec<Speaks> = vec![Speaks::Quic, Speaks::Tls, Speaks::Ws];
         /// Name on the certificate there. `gateway.name` when not given.
         pub gateway: Option<String> [such("a lower-case host name", is_host_given)] = None, "gw.example.com";
+        /// Name of the sealed pipe there, the `pipe.name` of that gateway. The name on its certificate when not given.
+        pub pipe_name: Option<String> [such(PIPE_NAME, is_pipe_name_given)] = None, "north-1";
         /// Network operator that the address belongs to, one of the `[[operator]]` names.
         pub operator: String = String::new();
         /// Region that it stands in.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::lists::Speaks;
 use super::model::Config;
 use super::read::{Node, Problem, Reader};
 use super::section::Setting;
@@ -94,8 +95,9 @@ impl Config {
     /// Moves relative paths to the folder of the file.
     fn at(mut self, folder: &Path) -> Self {
         self.gateway.data_dir = folder.join(&self.gateway.data_dir);
-        let paths = [&mut self.tls.cert, &mut self.tls.key, &mut self.admin.token_file, &mut self.list.key_file];
-        for path in paths.into_iter().flatten() {
+        let own = [&mut self.tls.cert, &mut self.tls.key, &mut self.admin.token_file];
+        let shared = [&mut self.list.key_file, &mut self.pipe.secret_file, &mut self.plain_http.key_file];
+        for path in own.into_iter().chain(shared).flatten() {
             *path = folder.join(&path);
         }
         for key in &mut self.tickets.keys {
@@ -210,7 +212,26 @@ fn conflicts(config: &Config, root: &Node<'_>, text: &str) -> Vec<Problem> {
         "give both, or none for those in `gateway.data_dir`",
     );
     problems.extend(duplicates(config, root, text));
+    problems.extend(one_pipe_in_two_units(config, root));
     problems
+}
+
+/// Finds an access point whose pipe is, by default, called as one of another unit: two gateways with one secret and one name
+/// have the same keys, and a request could run at both.
+fn one_pipe_in_two_units(config: &Config, root: &Node<'_>) -> Option<Problem> {
+    config.pipe.secret_file.as_ref()?;
+    let points = config.units.iter().enumerate().flat_map(|(unit, of)| {
+        let pipes = of.access_points.iter().enumerate().filter(|(_, point)| point.speaks.contains(&Speaks::Pipe));
+        pipes.map(move |(place, point)| (unit, place, point))
+    });
+    let named: Vec<_> = points.map(|(unit, place, point)| (unit, place, point, config.pipe_name_at(point))).collect();
+    let is_elsewhere =
+        |unit: usize, name: &str| named.iter().any(|(other, _, _, known)| *other < unit && *known == name);
+    let (unit, place, _, name) =
+        named.iter().find(|(unit, _, point, name)| point.pipe_name.is_none() && is_elsewhere(*unit, name))?;
+    let node = find(root, &format!("unit.{unit}.access_point.{place}"));
+    let message = format!("the sealed pipes of two units are both called `{name}`: a request could run at both");
+    Some(Problem::at(node, message, "give the points of each gateway their own `pipe_name`"))
 }
 
 /// Says whether an address is named twice; one that leaves the port to the system may be.

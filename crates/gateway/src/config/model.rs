@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::lists::{HostConfig, ListConfig, OperatorConfig, PolicyConfig, UnitConfig};
+use super::lists::{AccessPointConfig, HostConfig, ListConfig, OperatorConfig, PolicyConfig, UnitConfig};
 use super::read::{Node, Reader};
 use super::section::{Key, Rule, Setting, Shape, any, between, joined, section, such};
 use super::upstream::{Builtin, KeySource, Upstream};
-use super::value::{is_filter, is_host, is_host_pattern, is_path_prefix, is_word};
+use super::value::{PIPE_NAME, is_filter, is_host, is_host_pattern, is_path_prefix, is_pipe_name_given, is_word};
 
 section! {
     /// The whole configuration of a Ropeway process.
@@ -213,6 +213,14 @@ section! {
         /// Sealed requests are taken, also over plain HTTP. Nobody on the way can read or change them, but who learns the
         /// gateway's key within two days can read those that were recorded: they have no forward secrecy.
         pub enabled: bool = true;
+        /// File of a secret that all gateways of one operator share: 32 random bytes in Base64 (`openssl rand -base64 32`). The
+        /// keys of each pipe then follow from it, the pipe's name and the day, so that every gateway's access list has the
+        /// keys of all. Who learns the secret can read everything that was ever recorded. When not given, the gateway draws
+        /// keys of its own, and its list has no pipe but its own.
+        pub secret_file: Option<PathBuf> = None, "./pipe.secret";
+        /// Name of this gateway's pipe, the `pipe_name` of its access points. `gateway.name` when not given. No two gateways that
+        /// share a secret may have one name: each would run what the other has run.
+        pub name: Option<String> [such(PIPE_NAME, is_pipe_name_given)] = None, "north-1";
         /// Largest sealed request, in bytes. It is held whole.
         pub request_bytes_max: usize [between(KIB, 64 * MIB)] = MIB;
         /// Largest body of an answer through the pipe, in bytes. It is held whole.
@@ -225,6 +233,10 @@ section! {
 section! {
     /// Answers over plain HTTP that clients ask to be signed, on routes with `plain_http`.
     pub struct PlainHttpConfig {
+        /// File of the Ed25519 key that signs answers: 32 random bytes in Base64 (`openssl rand -base64 32`). `signing.key` in
+        /// `gateway.data_dir` when not given, made on first start. Gateways of one operator share a key, so that a client
+        /// that has the list of any can verify the answers of all.
+        pub key_file: Option<PathBuf> = None, "./ropeway-data/signing.key";
         /// Largest body of a request whose answer is signed, in bytes. It is held whole.
         pub request_bytes_max: usize [between(KIB, 64 * MIB)] = MIB;
         /// Largest body of an answer that is signed, in bytes. It is held whole.
@@ -292,6 +304,24 @@ impl Config {
     #[must_use]
     pub fn list_key_path(&self) -> PathBuf {
         self.list.key_file.clone().unwrap_or_else(|| self.gateway.data_dir.join("list.key"))
+    }
+
+    /// Gives the file of the key that signs answers over plain HTTP.
+    #[must_use]
+    pub fn signing_key_path(&self) -> PathBuf {
+        self.plain_http.key_file.clone().unwrap_or_else(|| self.gateway.data_dir.join("signing.key"))
+    }
+
+    /// Gives the name of this gateway's sealed pipe.
+    #[must_use]
+    pub fn pipe_name(&self) -> &str {
+        self.pipe.name.as_deref().unwrap_or(&self.gateway.name)
+    }
+
+    /// Gives the name of the sealed pipe at an access point.
+    #[must_use]
+    pub fn pipe_name_at<'a>(&'a self, point: &'a AccessPointConfig) -> &'a str {
+        point.pipe_name.as_ref().or(point.gateway.as_ref()).unwrap_or(&self.gateway.name)
     }
 
     /// Adds a route, in place of one for the same host and path prefix.

@@ -34,8 +34,12 @@ fn the_defaults_agree_with_each_other() {
     expected.routes.push(RouteConfig { server_time, ..RouteConfig::default() });
     expected.tickets.keys.push(super::TicketKey::default());
     expected.list.key_file = Some(PathBuf::from("./ropeway-data/list.key"));
+    expected.plain_http.key_file = Some(PathBuf::from("./ropeway-data/signing.key"));
+    expected.pipe.secret_file = Some(PathBuf::from("./pipe.secret"));
+    expected.pipe.name = Some("north-1".to_owned());
+    let pipe_name = expected.pipe.name.clone();
     let gateway = Some("gw.example.com".to_owned());
-    let access_points = vec![super::AccessPointConfig { gateway, ..Default::default() }];
+    let access_points = vec![super::AccessPointConfig { gateway, pipe_name, ..Default::default() }];
     expected.units.push(super::UnitConfig { access_points, ..Default::default() });
     expected.hosts.push(super::HostConfig::default());
     expected.operators.push(super::OperatorConfig::default());
@@ -43,6 +47,7 @@ fn the_defaults_agree_with_each_other() {
     expected.policy = config.policy.clone();
     assert_eq!(config, expected);
     assert_eq!(config.list_key_path(), Config::default().list_key_path());
+    assert_eq!(config.signing_key_path(), Config::default().signing_key_path());
     assert_eq!(config.cert_path(), Config::default().cert_path());
     assert_eq!(config.key_path(), Config::default().key_path());
     assert_eq!(config.admin_token_path(), Config::default().admin_token_path());
@@ -236,6 +241,35 @@ fn refuses_a_mistake_with_its_place_and_what_to_do() {
 }
 
 #[test]
+fn one_name_for_the_pipes_of_two_units_is_refused_unless_it_is_said_or_keys_are_not_shared() {
+    let unit = |name: &str, rest: &str| {
+        let point = "[[unit.access_point]]\naddress = \"192.0.2.1:443\"\nspeaks = [\"tls\", \"pipe\"]";
+        format!("[[unit]]\nname = \"{name}\"\n{point}\n{rest}\n")
+    };
+    let shared = "[pipe]\nsecret_file = \"pipe.secret\"\n";
+    let twice = [unit("north", ""), unit("south", "")].concat();
+    assert_eq!(
+        refusal(&(shared.to_owned() + &twice)),
+        "ropeway.toml:11:1: the sealed pipes of two units are both called `localhost`: a request could run at both; \
+         give the points of each gateway their own `pipe_name`"
+    );
+    parse(&twice);
+    for (north, south) in [("", "pipe_name = \"s\""), ("", "gateway = \"s\""), ("", "pipe_name = \"localhost\"")] {
+        parse(&[shared, &unit("north", north), &unit("south", south)].concat());
+    }
+    parse(&[shared, &unit("north", ""), &unit("south", "").replace(", \"pipe\"", "")].concat());
+}
+
+#[test]
+fn the_name_of_a_pipe_is_one_word_that_a_list_can_hold() {
+    parse(&format!("[pipe]\nname = \"{}\"", "x".repeat(253)));
+    for name in ["", "two words", "zero\\u0000", &*"x".repeat(254)] {
+        let refused = refusal(&format!("[pipe]\nname = \"{name}\""));
+        assert!(refused.contains("`name` must be a non-empty name of at most 253 bytes without spaces"), "{refused}");
+    }
+}
+
+#[test]
 fn names_the_first_of_several_mistakes() {
     assert!(refusal("[log]\nfilter = 1\n[gateway]\nname = 1\n").starts_with("ropeway.toml:2:10: `filter`"));
 }
@@ -289,8 +323,11 @@ fn times_have_units_from_large_to_small() {
 
 #[test]
 fn paths_start_at_the_folder_of_the_file() {
-    let text = "[tls]\ncert = \"c.pem\"\nkey = \"/abs/k.pem\"\n[[tickets.key]]\nkid = \"a\"\npublic_key = \"i.pem\"";
+    let text = "[tls]\ncert = \"c.pem\"\nkey = \"/abs/k.pem\"\n[[tickets.key]]\nkid = \"a\"\npublic_key = \"i.pem\"\n\
+                [pipe]\nsecret_file = \"p.secret\"\n[plain_http]\nkey_file = \"s.key\"";
     let config = Config::parse(text, Path::new("/etc/ropeway/ropeway.toml")).unwrap();
+    assert_eq!(config.pipe.secret_file.as_deref(), Some(Path::new("/etc/ropeway/p.secret")));
+    assert_eq!(config.signing_key_path(), Path::new("/etc/ropeway/s.key"));
     assert_eq!(config.cert_path(), Path::new("/etc/ropeway/c.pem"));
     assert_eq!(config.key_path(), Path::new("/abs/k.pem"));
     assert_eq!(config.gateway.data_dir, Path::new("/etc/ropeway/./ropeway-data"));

@@ -4,6 +4,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ropeway_core::wire::list::NAME_BYTES_MAX;
 use toml::de::DeValue;
 
 use super::model::LogFormat;
@@ -193,6 +194,11 @@ pub(super) fn is_word(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| !c.is_whitespace() && !c.is_control())
 }
 
+/// Says whether this can name a sealed pipe, where it is given.
+pub(super) fn is_pipe_name_given(name: &Option<String>) -> bool {
+    name.as_deref().is_none_or(|name| is_word(name) && name.len() <= NAME_BYTES_MAX)
+}
+
 /// Says whether these are log levels, alone or as `module=level`, parted by commas.
 #[must_use]
 pub fn is_filter(filter: &str) -> bool {
@@ -223,6 +229,9 @@ pub fn duration(text: &str) -> Option<Duration> {
 
 /// The units of a time and their milliseconds, from large to small.
 const DURATION_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// The names of sealed pipes, in words; an access list has no longer ones.
+pub(super) const PIPE_NAME: &str = "a non-empty name of at most 253 bytes without spaces";
 
 /// Bytes of one label of a DNS name; RFC 1035 section 2.3.4.
 const DNS_LABEL_BYTES_MAX: usize = 63;

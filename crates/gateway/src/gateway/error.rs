@@ -57,6 +57,14 @@ pub enum StartError {
         /// What is wrong.
         reason: String,
     },
+    /// The secret that keys of the sealed pipe are derived from cannot be used.
+    #[error("secret of the sealed pipe {}: {reason}", path.display())]
+    PipeSecret {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
     /// The key that signs answers cannot be read, made or written.
     #[error("signing key {}: {reason}", path.display())]
     SigningKey {

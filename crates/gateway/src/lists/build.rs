@@ -1,7 +1,7 @@
 //! From the configuration to an access list.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
@@ -10,8 +10,8 @@ use ropeway_core::{
     CarrierKind,
     policy::{DEFAULT_LADDER, Policy, RoutePolicy},
     wire::list::{
-        AccessList, AccessPoint, Ban, HOST_ADDRESSES_MAX, HOSTS_MAX, Host, HostAddress, PipeKey, PlainKey, Unit,
-        UnitMap, UnitRange, user_hash,
+        AccessList, AccessPoint, Ban, HOST_ADDRESSES_MAX, HOSTS_MAX, Host, HostAddress, PIPE_KEYS_MAX, PipeKey,
+        PlainKey, Unit, UnitMap, UnitRange, user_hash,
     },
 };
 
@@ -26,7 +26,7 @@ pub(crate) type Times = Vec<Option<Duration>>;
 /// Keys of other parts of the gateway that the list makes known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys {
-    /// Of the sealed pipe, the one to use first.
+    /// Of the sealed pipes that are known, of each the one to use first.
     pub(crate) pipe: Vec<PipeKey>,
     /// Of answers over plain HTTP.
     pub(crate) plain: Vec<PlainKey>,
@@ -35,7 +35,8 @@ pub(crate) struct Keys {
 /// Makes the list of a configuration, issued at `epoch_ms`; `times` are those of its routes, in their order.
 pub(super) fn list(config: &Config, addresses: &Addresses, keys: &Keys, times: &Times, epoch_ms: u64) -> AccessList {
     let expires_ms = epoch_ms.saturating_add(millis(config.list.ttl));
-    let units = units(config, addresses);
+    let pipes: BTreeSet<&str> = keys.pipe.iter().map(|key| key.name.as_str()).collect();
+    let units = units(config, addresses, &pipes);
     let hosts = hosts(config, &units);
     AccessList {
         epoch_ms,
@@ -50,20 +51,32 @@ pub(super) fn list(config: &Config, addresses: &Addresses, keys: &Keys, times: &
     }
 }
 
-fn units(config: &Config, addresses: &Addresses) -> Vec<Unit> {
+/// Names the sealed pipes that the list is to have, in the order of their access points: as many as it has room for keys.
+pub(crate) fn pipe_names(config: &Config) -> Vec<&str> {
     if config.units.is_empty() {
-        return vec![own_unit(config, addresses)];
+        return vec![config.pipe_name()];
+    }
+    let points = config.units.iter().flat_map(|unit| &unit.access_points);
+    let names = points.filter(|point| point.speaks.contains(&Speaks::Pipe)).map(|point| config.pipe_name_at(point));
+    let mut seen = BTreeSet::new();
+    names.filter(|name| seen.insert(*name)).take(PIPE_KEYS_MAX).collect()
+}
+
+/// Makes the sites; `pipes` are the names of the sealed pipes that there are keys of.
+fn units(config: &Config, addresses: &Addresses, pipes: &BTreeSet<&str>) -> Vec<Unit> {
+    if config.units.is_empty() {
+        return vec![own_unit(config, addresses, pipes)];
     }
     let unit = |unit: &UnitConfig| Unit {
         name: unit.name.clone(),
-        access_points: unit.access_points.iter().map(|point| access_point(point, config)).collect(),
+        access_points: unit.access_points.iter().map(|point| access_point(point, config, pipes)).collect(),
         dispatch: unit.dispatch.clone(),
     };
     config.units.iter().map(unit).collect()
 }
 
 /// The unit of a gateway that was told of none: where it listens, unless it listens on every address, for it does not know its own.
-fn own_unit(config: &Config, addresses: &Addresses) -> Unit {
+fn own_unit(config: &Config, addresses: &Addresses, pipes: &BTreeSet<&str>) -> Unit {
     let points = addresses.access_points().into_iter();
     let mut points: Vec<_> = points.map(|(address, carriers)| AccessPoint::new(address, carriers)).collect();
     points.retain(|point| !point.address.ip().is_unspecified());
@@ -72,25 +85,32 @@ fn own_unit(config: &Config, addresses: &Addresses) -> Unit {
         // One QUIC endpoint has both protocols.
         point.serves_h3 = point.carriers.contains(&CarrierKind::Quic);
         let is_tcp = point.carriers.contains(&CarrierKind::Tls);
-        point.serves_pipe = is_tcp && config.pipe.enabled;
+        point.serves_pipe = is_tcp && pipes.contains(config.pipe_name());
+        if point.serves_pipe {
+            config.pipe_name().clone_into(&mut point.pipe_name);
+        }
         point.serves_plain = is_tcp && config.routes.iter().any(|route| route.plain_http);
     }
     let dispatch = points.iter().filter(|point| is_web(point)).map(|point| point.address).collect();
     Unit { name: "main".into(), access_points: points, dispatch }
 }
 
-fn access_point(point: &AccessPointConfig, config: &Config) -> AccessPoint {
+fn access_point(point: &AccessPointConfig, config: &Config, pipes: &BTreeSet<&str>) -> AccessPoint {
+    let pipe =
+        Some(config.pipe_name_at(point)).filter(|name| point.speaks.contains(&Speaks::Pipe) && pipes.contains(name));
     let speaks = |speaks: Speaks| point.speaks.contains(&speaks);
     let carriers = [(Speaks::Quic, CarrierKind::Quic), (Speaks::Tls, CarrierKind::Tls), (Speaks::Ws, CarrierKind::Ws)];
     AccessPoint {
         address: point.address,
         carriers: carriers.into_iter().filter(|(said, _)| speaks(*said)).map(|(_, carrier)| carrier).collect(),
         serves_h3: speaks(Speaks::H3),
-        serves_pipe: speaks(Speaks::Pipe),
+        // Without the key of a pipe nobody can use it.
+        serves_pipe: pipe.is_some(),
         serves_plain: speaks(Speaks::Plain),
         gateway: point.gateway.clone().unwrap_or_else(|| config.gateway.name.clone()),
         operator: point.operator.clone(),
         region: point.region.clone(),
+        pipe_name: pipe.unwrap_or_default().to_owned(),
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
 pub use self::key::{ListKeyError, ListSigner};
 pub(crate) use self::{
     answer::is_internal,
-    build::{Keys, Times},
+    build::{Keys, Times, pipe_names},
 };
 
 /// The list in force, and what is answered from it.
@@ -35,7 +35,8 @@ pub(crate) struct Lists {
     signer: ListSigner,
     addresses: Addresses,
     issued: ArcSwap<Issued>,
-    keys: Mutex<Keys>,
+    /// Held while a list is made, so that a later one is made of what is newer.
+    issuing: Mutex<()>,
     counters: Counters,
 }
 
@@ -86,14 +87,15 @@ impl Lists {
             signer,
             addresses,
             issued: ArcSwap::from_pointee(issued),
-            keys: Mutex::new(keys),
+            issuing: Mutex::new(()),
             counters: Counters::new(metrics),
         })
     }
 
-    /// Issues a list anew, for a configuration or for time that has passed. Links have yet to be told.
-    pub(crate) fn issue(&self, config: Arc<Config>, times: &Times) {
-        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Issues a list anew, for a configuration, for other keys or for time that has passed. Links have yet to be told.
+    pub(crate) fn issue(&self, config: Arc<Config>, keys: impl FnOnce(&Config) -> Keys, times: &Times) {
+        let _issuing = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = keys(&config);
         let epoch_ms = self.next_epoch();
         let before = self.issued.load();
         let mut issued = Issued::new(config, &self.addresses, &keys, times, &self.signer, epoch_ms);
@@ -112,11 +114,6 @@ impl Lists {
         let policy_document = policy.encode();
         self.issued.store(Arc::new(Issued { policy, policy_document, is_news: true, ..Issued::clone(&issued) }));
         true
-    }
-
-    /// Makes keys of other parts known, with the list that is issued next.
-    pub(crate) fn set_keys(&self, keys: Keys) {
-        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
     fn next_epoch(&self) -> u64 {

@@ -8,7 +8,6 @@ mod keyring;
 mod refusal;
 
 use std::{
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -36,6 +35,7 @@ use crate::{
     front::Connection,
     gateway::StartError,
     held::{ANSWER_TIMEOUT, BODY_TIMEOUT, Collect, Places, collect, whole},
+    lists,
     metrics::Metrics,
     proxy::{Peer, Proxy, ProxyBody},
 };
@@ -60,14 +60,19 @@ pub(crate) fn is_reserved(path: &str) -> bool {
 }
 
 impl Pipe {
-    /// Opens the pipe with the keys of the data folder, made where there are none; `None` where it is turned off.
+    /// Opens the pipe with the keys of the shared secret or of the data folder; `None` where it is turned off.
     pub(crate) fn open(config: &Config, metrics: &Arc<Metrics>, clock: Clock) -> Result<Option<Arc<Self>>, StartError> {
         if !config.pipe.enabled {
             return Ok(None);
         }
-        let path: PathBuf = config.gateway.data_dir.join(KEYS_FILE);
-        let (keyring, is_older) =
-            Keyring::open(&path, unix_ms()).map_err(|reason| StartError::PipeKeys { path, reason })?;
+        let (name, listed) = (config.pipe_name(), lists::pipe_names(config));
+        if !listed.is_empty() && !listed.contains(&name) {
+            warn!(
+                name,
+                "no access point of the list has the sealed pipe of this gateway; see `pipe.name` and `pipe_name`"
+            );
+        }
+        let (keyring, is_older) = Keyring::open(config, unix_ms())?;
         let admission = match is_older {
             true => Admission::restarted(AdmissionConfig::default(), unix_ms(), clock.now()),
             false => Admission::new(AdmissionConfig::default(), clock.now()),
@@ -86,6 +91,11 @@ impl Pipe {
     /// Returns the public keys that are accepted, the one to use first.
     pub(crate) fn keys(&self) -> Vec<PublicKey> {
         self.keyring.load().public()
+    }
+
+    /// Returns the public keys of the pipes of these names, as far as this gateway knows them: where it shares a secret, of all.
+    pub(crate) fn keys_of(&self, names: &[&str]) -> Vec<PublicKey> {
+        self.keyring.load().of_pipes(names, unix_ms())
     }
 
     /// Answers what came to one of the pipe's paths.
@@ -208,7 +218,7 @@ impl Pipe {
     }
 }
 
-/// Makes and forgets keys as they are due, until the gateway is down; `turned` is called when there are other keys.
+/// Makes and forgets keys as they are due, until the gateway is down; `turned` is called when another is the one to use.
 pub(crate) async fn turn_keys(pipe: Arc<Pipe>, down: CancellationToken, turned: impl Fn()) {
     loop {
         let due = pipe.keyring.load().due_ms.saturating_sub(unix_ms());
@@ -221,10 +231,10 @@ pub(crate) async fn turn_keys(pipe: Arc<Pipe>, down: CancellationToken, turned: 
         let before = pipe.keyring.load_full();
         match before.turn(unix_ms()) {
             Ok(ring) => {
-                let is_new = ring.public() != before.public();
+                let is_new = ring.current() != before.current();
                 pipe.keyring.store(Arc::new(ring));
                 if is_new {
-                    info!(id = pipe.keys().first().map(|key| key.id), "sealed pipe has other keys");
+                    info!(id = pipe.keys().first().map(|key| key.id), "sealed pipe has another key");
                     turned();
                 }
             }
@@ -237,9 +247,6 @@ fn streamed(content: Content) -> ProxyBody {
     let trailers = content.trailers.map(Ok);
     Full::new(content.data).with_trailers(std::future::ready(trailers)).map_err(|never| match never {}).boxed_unsync()
 }
-
-/// The private keys, in the data folder.
-const KEYS_FILE: &str = "pipe-keys.json";
 
 /// Longest and shortest time between two looks at the keys. One hour, since the wall clock may be set; one second, where
 /// they are due and could not be written.

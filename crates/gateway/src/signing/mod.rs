@@ -51,10 +51,16 @@ pub(crate) struct Signer {
 }
 
 impl Signer {
-    /// Makes a signer with the key of the data folder, which is made where there is none.
+    /// Makes a signer with the key that the configuration names, or with that of the data folder, which is made where there is
+    /// none.
     pub(crate) fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Arc<Self>, StartError> {
-        let path = config.gateway.data_dir.join(KEY_FILE);
-        let key = read_or_make(&path).map_err(|reason| StartError::SigningKey { path, reason })?;
+        let path = config.signing_key_path();
+        // One that gateways share is for their operator to make: a key made here would be another than that of the others.
+        let key = match config.plain_http.key_file {
+            Some(_) => read(&path).and_then(|key| key.ok_or_else(|| format!("there is no such file; {COPY_ONE}"))),
+            None => read_or_make(&path),
+        };
+        let key = key.map_err(|reason| StartError::SigningKey { path, reason })?;
         Ok(Arc::new(Self {
             key,
             places: Places::new(config.plain_http.in_flight_max),
@@ -162,24 +168,25 @@ impl Signer {
     }
 }
 
+/// Reads the key of a file; `None` where there is no such file.
+fn read(path: &Path) -> Result<Option<SigningKey>, String> {
+    let Some(text) = secret::read(path).map_err(|error| error.to_string())? else { return Ok(None) };
+    let seed = STANDARD.decode(text.trim()).ok().and_then(|seed| <[u8; 32]>::try_from(seed).ok());
+    let seed = seed.ok_or_else(|| format!("there are no 32 bytes in Base64 in it; {COPY_ONE}"))?;
+    Ok(Some(SigningKey::from_seed(&seed)))
+}
+
 fn read_or_make(path: &Path) -> Result<SigningKey, String> {
-    let text = secret::read(path).map_err(|error| error.to_string())?;
-    let seed = match text {
-        Some(text) => {
-            let seed = STANDARD.decode(text.trim()).ok().and_then(|seed| seed.try_into().ok());
-            seed.ok_or("there are no 32 bytes in Base64 in it; remove the file to have a new key made")?
-        }
-        None => {
-            let seed: [u8; 32] = crate::random_bytes();
-            secret::write(path, &format!("{}\n", STANDARD.encode(seed))).map_err(|error| error.to_string())?;
-            seed
-        }
-    };
+    if let Some(key) = read(path)? {
+        return Ok(key);
+    }
+    let seed: [u8; 32] = crate::random_bytes();
+    secret::write(path, &format!("{}\n", STANDARD.encode(seed))).map_err(|error| error.to_string())?;
     Ok(SigningKey::from_seed(&seed))
 }
 
-/// The private key, in the data folder.
-const KEY_FILE: &str = "signing.key";
+/// What to do about a file that holds no key.
+const COPY_ONE: &str = "copy that of another gateway, or make one with `openssl rand -base64 32`";
 
 #[cfg(test)]
 mod tests {
@@ -188,11 +195,29 @@ mod tests {
     #[test]
     fn the_key_stays_and_a_damaged_one_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join(KEY_FILE);
+        let path = folder.path().join("signing.key");
         let first = read_or_make(&path).expect("made");
         assert_eq!(read_or_make(&path).expect("read").public(), first.public());
         std::fs::write(&path, "c2hvcnQ=").expect("written");
         let error = read_or_make(&path).expect_err("damaged");
         assert!(error.contains("32 bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_gateways_share_is_read_from_its_file_and_never_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = Config::default();
+        config.gateway.data_dir = folder.path().join("one");
+        std::fs::create_dir(&config.gateway.data_dir).expect("made");
+        let metrics = Arc::new(Metrics::new());
+        let own = Signer::open(&config, &metrics).expect("made");
+        let shared = folder.path().join("shared.key");
+        config.plain_http.key_file = Some(shared.clone());
+        let refused = Signer::open(&config, &metrics).expect_err("nothing there").to_string();
+        assert!(refused.contains("shared.key") && refused.contains("no such file"), "{refused}");
+        assert!(!shared.exists());
+        std::fs::copy(config.gateway.data_dir.join("signing.key"), &shared).expect("copied");
+        config.gateway.data_dir = folder.path().join("two");
+        assert_eq!(Signer::open(&config, &metrics).expect("read").public(), own.public());
     }
 }

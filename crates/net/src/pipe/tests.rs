@@ -153,9 +153,9 @@ fn what_is_no_request_is_named() {
 }
 
 #[test]
-fn the_documented_vector_opens() {
+fn the_documented_vectors_hold() {
     let document = include_str!("../../../../docs/protocol/pipe.md");
-    let vector = document.split_once("## Vector").expect("there is one").1;
+    let vector = document.split_once("## Vectors").expect("there is one").1;
     let bytes = |block: usize| -> Vec<u8> {
         let hex: Vec<u8> =
             vector.split("```").nth(2 * block + 1).expect("a block").bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -167,6 +167,8 @@ fn the_documented_vector_opens() {
     let request = opened.request.expect("a request");
     assert_eq!((request.uri().to_string().as_str(), opened.date_ms), ("https://api.test/orders?id=1", Some(NOW_MS)));
     assert_eq!((request.headers()["x-a"].as_bytes(), &request.body().data[..]), (&b"1"[..], &b"two pears"[..]));
+    let seed = bytes(2).try_into().expect("32 bytes");
+    assert_eq!(bytes(3), PipeKey::from_seed(220, &seed).expect("a key").config()[..]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub struct Target {
 pub struct PipeTarget {
     /// The address.
     pub address: SocketAddr,
-    /// The key to seal with.
+    /// The key of the pipe there, to seal with.
     pub key: PipeKey,
     /// Name of the gateway there, or empty.
     pub gateway: String,
@@ -156,19 +156,21 @@ impl Sources {
     }
 
     /// Returns where the sealed pipe may be used: one address of each unit in turn, the user's first, so that two tries go to two
-    /// sites. At most 16.
+    /// sites, each with the key of its own. At most 16.
     #[must_use]
     pub fn pipe_targets(&self, now: Time, wall_ms: u64) -> Vec<PipeTarget> {
         let Some((held, _)) = self.valid(now, wall_ms) else { return Vec::new() };
-        let Some(key) = held.list.pipe_keys.iter().find(|key| key.expires_ms > wall_ms) else { return Vec::new() };
-        let spread = self.spread(&held.list, wall_ms, |point| point.serves_pipe);
-        let target = |(unit, point): (&Unit, &AccessPoint)| PipeTarget {
-            address: point.address,
-            key: key.clone(),
-            gateway: point.gateway.clone(),
-            unit: unit.name.clone(),
+        let key = |point: &AccessPoint| held.list.pipe_key(point, wall_ms);
+        let spread = self.spread(&held.list, wall_ms, |point| key(point).is_some());
+        let target = |(unit, point): (&Unit, &AccessPoint)| {
+            Some(PipeTarget {
+                address: point.address,
+                key: key(point)?.clone(),
+                gateway: point.gateway.clone(),
+                unit: unit.name.clone(),
+            })
         };
-        spread.into_iter().map(target).collect()
+        spread.into_iter().filter_map(target).collect()
     }
 
     /// Returns where plain HTTP may be used, in the same order; nothing once the permissions of the list have ended. At most 16.

@@ -171,6 +171,7 @@ fn list(epoch_ms: u64) -> AccessList {
             .map(|point| AccessPoint {
                 serves_pipe: true,
                 serves_plain: point == 1,
+                pipe_name: format!("{name}-{point}"),
                 gateway: format!("{name}.gw.test"),
                 ..AccessPoint::new(
                     SocketAddr::from(([20, number, 0, point], 443)),

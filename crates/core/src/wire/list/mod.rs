@@ -41,9 +41,9 @@ pub struct AccessList {
     pub bans: Vec<Ban>,
     /// Which unit owns which user.
     pub unit_map: UnitMap,
-    /// Public keys of the sealed pipe, the one to use first; at most [`KEYS_MAX`].
+    /// Public keys of the sealed pipes, of each pipe the one to use first; at most [`PIPE_KEYS_MAX`].
     pub pipe_keys: Vec<PipeKey>,
-    /// Keys that sign answers over plain HTTP; at most [`KEYS_MAX`].
+    /// Keys that sign answers over plain HTTP; at most [`PLAIN_KEYS_MAX`].
     pub plain_keys: Vec<PlainKey>,
     /// What gateways ask of clients.
     pub policy: Policy,
@@ -79,6 +79,8 @@ pub struct AccessPoint {
     pub operator: String,
     /// Region it stands in, or empty.
     pub region: String,
+    /// Name of the sealed pipe there, that of its key; empty where there is none.
+    pub pipe_name: String,
 }
 
 /// A host of short links.
@@ -121,8 +123,10 @@ pub struct PipeKey {
     pub key_id: u8,
     /// The key configuration of RFC 9458 section 3.1.
     pub config: Bytes,
-    /// Until when gateways take it, milliseconds since the Unix epoch.
+    /// Until when its gateway takes it, milliseconds since the Unix epoch.
     pub expires_ms: u64,
+    /// Which pipe it is for, as [`AccessPoint::pipe_name`]; never empty.
+    pub name: String,
 }
 
 /// An Ed25519 key that signs answers over plain HTTP.
@@ -145,6 +149,14 @@ impl AccessList {
             let covers = |host: &&Host| host.name.strip_prefix('*').is_some_and(|suffix| name.ends_with(suffix));
             self.hosts.iter().filter(covers).max_by_key(|host| host.name.len())
         })
+    }
+
+    /// Finds the key that requests for the sealed pipe of an access point are sealed with; `None` where there is no such pipe, or no
+    /// key of its name that has not expired.
+    #[must_use]
+    pub fn pipe_key(&self, point: &AccessPoint, wall_ms: u64) -> Option<&PipeKey> {
+        let fits = |key: &&PipeKey| key.name == point.pipe_name && key.expires_ms > wall_ms;
+        self.pipe_keys.iter().find(fits).filter(|_| point.serves_pipe)
     }
 
     /// Finds a unit by its name.
@@ -176,6 +188,7 @@ impl AccessPoint {
             gateway: String::new(),
             operator: String::new(),
             region: String::new(),
+            pipe_name: String::new(),
         }
     }
 }
@@ -271,8 +284,11 @@ pub const RANGES_MAX: usize = 1_024;
 /// Overrides of the unit map. 4,096, 64 KiB at 16 bytes; our choice.
 pub const OVERRIDES_MAX: usize = 4_096;
 
-/// Keys of each kind. 8: the one in use, the one before (DESIGN section 8: rotated daily) and room for several sites.
-pub const KEYS_MAX: usize = 8;
+/// Keys of sealed pipes. 256: one of each of four gateways in 64 units, 25 KB. Our choice.
+pub const PIPE_KEYS_MAX: usize = 256;
+
+/// Keys that sign answers over plain HTTP. 8: gateways share one, and room for those that do not and for a change. Our choice.
+pub const PLAIN_KEYS_MAX: usize = 8;
 
 /// Bytes of a name. 253, the longest host name (RFC 1035 section 3.1).
 pub const NAME_BYTES_MAX: usize = 253;

@@ -6,8 +6,8 @@ use prost::Message as _;
 
 use super::{
     ACCESS_POINTS_MAX, AccessList, AccessPoint, BANS_MAX, Ban, DISPATCH_MAX, HOST_ADDRESSES_MAX, HOSTS_MAX, Host,
-    HostAddress, KEY_CONFIG_BYTES_MAX, KEYS_MAX, ListError, NAME_BYTES_MAX, OVERRIDES_MAX, PipeKey, PlainKey,
-    RANGES_MAX, UNITS_MAX, Unit, UnitMap, UnitRange,
+    HostAddress, KEY_CONFIG_BYTES_MAX, ListError, NAME_BYTES_MAX, OVERRIDES_MAX, PIPE_KEYS_MAX, PLAIN_KEYS_MAX,
+    PipeKey, PlainKey, RANGES_MAX, UNITS_MAX, Unit, UnitMap, UnitRange,
     message::{self, Protocol},
 };
 use crate::{CarrierKind, policy::Policy};
@@ -37,8 +37,8 @@ impl AccessList {
             hosts: list.hosts.into_iter().filter_map(host).take(HOSTS_MAX).collect(),
             bans: list.bans.iter().filter_map(ban).take(BANS_MAX).collect(),
             unit_map: list.unit_map.map(unit_map).unwrap_or_default(),
-            pipe_keys: list.pipe_keys.into_iter().filter_map(pipe_key).take(KEYS_MAX).collect(),
-            plain_keys: list.plain_keys.into_iter().filter_map(plain_key).take(KEYS_MAX).collect(),
+            pipe_keys: list.pipe_keys.into_iter().filter_map(pipe_key).take(PIPE_KEYS_MAX).collect(),
+            plain_keys: list.plain_keys.into_iter().filter_map(plain_key).take(PLAIN_KEYS_MAX).collect(),
             policy,
         })
     }
@@ -66,6 +66,7 @@ fn access_point(point: message::AccessPoint) -> Option<AccessPoint> {
         gateway: clip(point.gateway),
         operator: clip(point.operator),
         region: clip(point.region),
+        pipe_name: clip(point.pipe_name),
     })
 }
 
@@ -100,7 +101,8 @@ fn unit_map(map: message::UnitMap) -> UnitMap {
 fn pipe_key(key: message::PipeKey) -> Option<PipeKey> {
     let key_id = u8::try_from(key.key_id).ok()?;
     let fits = !key.config.is_empty() && key.config.len() <= KEY_CONFIG_BYTES_MAX;
-    fits.then_some(PipeKey { key_id, config: key.config, expires_ms: key.expires_ms })
+    let name = name(key.name)?;
+    fits.then_some(PipeKey { key_id, config: key.config, expires_ms: key.expires_ms, name })
 }
 
 fn plain_key(key: message::SigningKey) -> Option<PlainKey> {

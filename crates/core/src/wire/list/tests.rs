@@ -32,6 +32,7 @@ fn full() -> AccessList {
     let point = AccessPoint {
         serves_h3: true,
         serves_pipe: true,
+        pipe_name: "gw-1".into(),
         gateway: "gw.test".into(),
         operator: "one".into(),
         region: "north".into(),
@@ -60,7 +61,12 @@ fn full() -> AccessList {
             ranges: vec![UnitRange { first: 0, last: u16::MAX, unit: "north".into() }],
             overrides: [(user_hash("alice"), "south".to_owned())].into(),
         },
-        pipe_keys: vec![PipeKey { key_id: 7, config: Bytes::from_static(b"config"), expires_ms: NOW_MS }],
+        pipe_keys: vec![PipeKey {
+            key_id: 7,
+            config: Bytes::from_static(b"config"),
+            expires_ms: NOW_MS,
+            name: "gw-1".into(),
+        }],
         plain_keys: vec![PlainKey { key_id: "p1".into(), public_key: [9; 32], expires_ms: NOW_MS }],
         policy: Policy { epoch_ms: NOW_MS, ..Policy::default() },
         ..list(NOW_MS)
@@ -170,7 +176,7 @@ fn every_count_has_its_bound() {
             overrides: (0..OVERRIDES_MAX as u64 + 9).map(|hash| (hash, "n".to_owned())).collect(),
             ..UnitMap::default()
         },
-        pipe_keys: (0..20).map(|key_id| PipeKey { key_id, config: "c".into(), expires_ms: 1 }).collect(),
+        pipe_keys: (0..PIPE_KEYS_MAX + 9).map(|n| PipeKey { name: name(n), ..full().pipe_keys[0].clone() }).collect(),
         plain_keys: (0..20).map(|n| PlainKey { key_id: name(n), public_key: [1; 32], expires_ms: 1 }).collect(),
         ..list(NOW_MS)
     };
@@ -178,7 +184,7 @@ fn every_count_has_its_bound() {
     assert_eq!((read.units.len(), read.units[0].access_points.len()), (UNITS_MAX, ACCESS_POINTS_MAX));
     assert_eq!((read.units[0].dispatch.len(), read.hosts.len(), read.bans.len()), (DISPATCH_MAX, HOSTS_MAX, BANS_MAX));
     assert_eq!((read.unit_map.ranges.len(), read.unit_map.overrides.len()), (RANGES_MAX, OVERRIDES_MAX));
-    assert_eq!((read.pipe_keys.len(), read.plain_keys.len()), (KEYS_MAX, KEYS_MAX));
+    assert_eq!((read.pipe_keys.len(), read.plain_keys.len()), (PIPE_KEYS_MAX, PLAIN_KEYS_MAX));
 }
 
 #[test]
@@ -210,7 +216,9 @@ fn entries_that_make_no_sense_are_left_out_and_the_others_stay() {
             message::Host { name: "API.test".into(), ..message::Host::default() },
         ],
         plain_keys: vec![message::SigningKey { key_id: "p".into(), public_key: good.into(), expires_ms: 1 }],
-        pipe_keys: vec![message::PipeKey { key_id: 256, config: good.into(), expires_ms: 1 }],
+        pipe_keys: [(256, "gw-1".to_owned()), (1, String::new()), (1, "x".repeat(254))]
+            .map(|(key_id, name)| message::PipeKey { key_id, config: good.into(), expires_ms: 1, name })
+            .into(),
         unit_map: Some(message::UnitMap {
             ranges: vec![message::UnitRange { first: 0, last: 65_536, unit: "n".into() }],
             ..message::UnitMap::default()
@@ -250,6 +258,18 @@ fn hosts_are_found_by_their_closest_name_and_bans_by_address_and_time() {
     let banned = "192.0.2.3:80".parse().unwrap();
     assert!(list.is_banned(banned, NOW_MS) && !list.is_banned(banned, NOW_MS + HOUR_MS));
     assert!(!list.is_banned("192.0.2.4:80".parse().unwrap(), NOW_MS));
+}
+
+#[test]
+fn a_pipe_has_the_first_key_of_its_name_that_has_not_expired_and_no_other() {
+    let key = |name: &str, key_id, expires_ms| PipeKey { key_id, config: "c".into(), expires_ms, name: name.into() };
+    let keys = vec![key("a", 1, NOW_MS), key("b", 2, NOW_MS + 1), key("a", 3, NOW_MS + 1), key("a", 4, NOW_MS + 2)];
+    let list = AccessList { pipe_keys: keys, ..full() };
+    let point = |name: &str| AccessPoint { pipe_name: name.into(), ..full().units[0].access_points[0].clone() };
+    let id = |name: &str, wall_ms| list.pipe_key(&point(name), wall_ms).map(|key| key.key_id);
+    assert_eq!((id("a", NOW_MS - 1), id("a", NOW_MS), id("a", NOW_MS + 1)), (Some(1), Some(3), Some(4)));
+    assert_eq!((id("b", NOW_MS), id("b", NOW_MS + 1), id("c", 0), id("", 0)), (Some(2), None, None, None));
+    assert_eq!(list.pipe_key(&AccessPoint { serves_pipe: false, ..point("a") }, 0), None);
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn access_point(point: &AccessPoint) -> message::AccessPoint {
         gateway: point.gateway.clone(),
         operator: point.operator.clone(),
         region: point.region.clone(),
+        pipe_name: point.pipe_name.clone(),
     }
 }
 
@@ -102,7 +103,12 @@ fn unit_map(map: &UnitMap) -> message::UnitMap {
 }
 
 fn pipe_key(key: &super::PipeKey) -> message::PipeKey {
-    message::PipeKey { key_id: key.key_id.into(), config: key.config.clone(), expires_ms: key.expires_ms }
+    message::PipeKey {
+        key_id: key.key_id.into(),
+        config: key.config.clone(),
+        expires_ms: key.expires_ms,
+        name: key.name.clone(),
+    }
 }
 
 fn plain_key(key: &super::PlainKey) -> message::SigningKey {

@@ -17,7 +17,21 @@ fn made(text: &str) -> AccessList {
 
 fn made_at(text: &str, addresses: Addresses) -> AccessList {
     let config = Config::parse(text, "ropeway.toml".as_ref()).unwrap();
-    list(&config, &addresses, &Keys::default(), &vec![Some(Duration::from_millis(500))], EPOCH_MS)
+    // What a gateway knows without a shared secret.
+    made_with(&config, &addresses, &[config.pipe_name()])
+}
+
+/// Makes the list of a gateway that knows the keys of these pipes.
+fn made_with(config: &Config, addresses: &Addresses, pipes: &[&str]) -> AccessList {
+    let key = |name: &&str| PipeKey { key_id: 1, config: "key".into(), expires_ms: EPOCH_MS, name: (*name).to_owned() };
+    let keys = Keys { pipe: pipes.iter().map(key).collect(), plain: Vec::new() };
+    list(config, addresses, &keys, &vec![Some(Duration::from_millis(500))], EPOCH_MS)
+}
+
+/// The names of the pipes that clients may use, in the order of the access points.
+fn pipes_of(list: &AccessList) -> Vec<&str> {
+    let points = list.units.iter().flat_map(|unit| &unit.access_points);
+    points.filter(|point| point.serves_pipe).map(|point| point.pipe_name.as_str()).collect()
 }
 
 const TWO_SITES: &str = r#"
@@ -138,6 +152,48 @@ fn a_gateway_that_was_told_of_no_site_tells_where_it_listens() {
     assert_eq!(list.units[0].dispatch, ["127.0.0.1:1000".parse().unwrap()]);
     let everywhere = made_at(route, addresses("0.0.0.0:1000", "0.0.0.0:1000"));
     assert!(everywhere.units[0].access_points.is_empty() && everywhere.hosts.is_empty());
+}
+
+#[test]
+fn a_gateway_tells_of_its_own_pipe_alone_unless_it_knows_the_keys_of_all() {
+    let text =
+        TWO_SITES.replace("speaks = [\"pipe\", \"plain\"]", "speaks = [\"pipe\", \"plain\"]\npipe_name = \"s-1\"");
+    let config = Config::parse(&text, "ropeway.toml".as_ref()).unwrap();
+    let addresses = addresses("192.0.2.9:443", "192.0.2.9:443");
+    assert_eq!(pipe_names(&config), ["gw.test", "s-1"]);
+    assert_eq!(pipes_of(&made_with(&config, &addresses, &["gw.test", "s-1"])), ["gw.test", "s-1"]);
+    let own = made_with(&config, &addresses, &["gw.test"]);
+    assert_eq!(pipes_of(&own), ["gw.test"]);
+    assert_eq!(own.units[1].access_points[1].pipe_name, "");
+    assert!(own.units[1].access_points[1].serves_plain, "the rest is as it was");
+    assert!(pipes_of(&made_with(&config, &addresses, &[])).is_empty(), "where the pipe is turned off");
+}
+
+#[test]
+fn the_name_of_a_pipe_is_said_or_that_of_the_certificate() {
+    let point =
+        |rest: &str| format!("[[unit.access_point]]\naddress = \"192.0.2.1:443\"\nspeaks = [\"pipe\"]\n{rest}\n");
+    let points = [point(""), point("gateway = \"other.test\""), point("gateway = \"other.test\"\npipe_name = \"p\"")];
+    let text =
+        format!("[gateway]\nname = \"gw.test\"\n[pipe]\nname = \"own\"\n[[unit]]\nname = \"u\"\n{}", points.concat());
+    let config = Config::parse(&text, "ropeway.toml".as_ref()).unwrap();
+    assert_eq!(pipe_names(&config), ["gw.test", "other.test", "p"]);
+    assert_eq!(config.pipe_name(), "own");
+    let alone = Config::parse("[pipe]\nname = \"own\"", "ropeway.toml".as_ref()).unwrap();
+    assert_eq!(pipe_names(&alone), ["own"]);
+    let list = made_with(&alone, &addresses("192.0.2.9:443", "192.0.2.9:443"), &["own"]);
+    assert_eq!(pipes_of(&list), ["own"]);
+}
+
+#[test]
+fn a_list_has_room_for_the_keys_of_so_many_pipes() {
+    let mut text = String::from("[[unit]]\nname = \"u\"\n");
+    for number in 0..PIPE_KEYS_MAX + 9 {
+        text += "[[unit.access_point]]\naddress = \"192.0.2.1:443\"\nspeaks = [\"pipe\"]\n";
+        text += &format!("pipe_name = \"p{number}\"\n");
+    }
+    let config = Config::parse(&text, "ropeway.toml".as_ref()).unwrap();
+    assert_eq!(pipe_names(&config).len(), PIPE_KEYS_MAX);
 }
 
 #[test]

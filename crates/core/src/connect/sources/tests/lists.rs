@@ -20,7 +20,9 @@ fn permitting() -> AccessList {
     let route =
         RoutePolicy { host: "*".into(), path_prefix: "/".into(), plain_http: Some(true), ..RoutePolicy::default() };
     list.policy = Policy { epoch_ms: WALL_MS, routes: vec![route], ..Policy::default() };
-    list.pipe_keys = vec![PipeKey { key_id: 1, config: "k".into(), expires_ms: u64::MAX }];
+    let names = list.units.iter().flat_map(|unit| &unit.access_points).map(|point| point.pipe_name.clone());
+    let key = |name: String| PipeKey { key_id: 1, config: name.clone().into(), expires_ms: u64::MAX, name };
+    list.pipe_keys = names.map(key).collect();
     list.plain_keys = vec![PlainKey { key_id: "p".into(), public_key: [1; 32], expires_ms: u64::MAX }];
     list
 }
@@ -72,6 +74,19 @@ fn the_pipe_alternates_between_sites_and_banned_addresses_are_left_out() {
             .iter()
             .all(|target| { target.candidate.address != address("20.1.0.1:443") })
     );
+}
+
+#[test]
+fn each_pipe_is_used_with_the_key_of_its_name_and_one_without_is_left_out() {
+    let mut stage = Stage::new(config());
+    let mut partial = permitting();
+    partial.pipe_keys.retain(|key| key.name != "north-1");
+    partial.pipe_keys.iter_mut().filter(|key| key.name == "west-1").for_each(|key| key.expires_ms = WALL_MS);
+    stage.push(&partial);
+    let targets = stage.sources.pipe_targets(stage.now, stage.wall_ms);
+    let keys: Vec<_> = targets.iter().map(|target| (target.address.ip().to_string(), &*target.key.name)).collect();
+    let expected = [("20.0.0.2", "north-2"), ("20.1.0.1", "south-1"), ("20.2.0.2", "west-2"), ("20.1.0.2", "south-2")];
+    assert_eq!(keys, expected.map(|(address, name)| (address.to_owned(), name)));
 }
 
 #[test]

@@ -19,14 +19,14 @@ use tokio::{
 use crate::support::{World, read_answer, read_head};
 
 /// Somebody on the way to a gateway.
-struct Between {
-    address: SocketAddr,
-    mood: watch::Sender<Mood>,
+pub(crate) struct Between {
+    pub(crate) address: SocketAddr,
+    pub(crate) mood: watch::Sender<Mood>,
 }
 
 /// What gets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
+pub(crate) enum Mood {
     All,
     Nothing,
     /// TLS is cut off; plain HTTP gets through.
@@ -36,13 +36,13 @@ enum Mood {
 }
 
 impl Between {
-    async fn new() -> (Self, TcpListener) {
+    pub(crate) async fn new() -> (Self, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         (Self { address, mood: watch::Sender::new(Mood::All) }, listener)
     }
 
-    fn stand(&self, listener: TcpListener, gateway: SocketAddr) {
+    pub(crate) fn stand(&self, listener: TcpListener, gateway: SocketAddr) {
         let mood = self.mood.subscribe();
         tokio::spawn(async move {
             loop {

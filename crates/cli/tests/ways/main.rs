@@ -1,5 +1,6 @@
 //! The ways of single exchanges, through a real gateway on loopback.
 
+mod fleet;
 mod ladder;
 mod middlebox;
 mod pipe;

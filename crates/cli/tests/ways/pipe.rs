@@ -16,7 +16,7 @@ use ropeway_net::{
 use crate::support::{World, body, get, head, post, say, text};
 
 /// Seals a request as it stands on the wire, and gives what opens its answer.
-fn sealed(world: &World, method: Method, url: &str) -> (Vec<u8>, AnswerOpener) {
+pub(crate) fn sealed(world: &World, method: Method, url: &str) -> (Vec<u8>, AnswerOpener) {
     let mut request = Request::new(());
     (*request.method_mut(), *request.uri_mut()) = (method, url.parse().unwrap());
     let (parts, ()) = request.into_parts();
@@ -26,7 +26,7 @@ fn sealed(world: &World, method: Method, url: &str) -> (Vec<u8>, AnswerOpener) {
 }
 
 /// Writes the request that carries something sealed.
-fn carried(version: &str, sealed: &[u8]) -> Vec<u8> {
+pub(crate) fn carried(version: &str, sealed: &[u8]) -> Vec<u8> {
     let head = format!(
         "POST /.ropeway/pipe HTTP/{version}\r\nhost: 192.0.2.1\r\nconnection: close\r\ncontent-type: message/ohttp-req\r\n\
          content-length: {}\r\n\r\n",

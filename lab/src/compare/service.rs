@@ -146,7 +146,7 @@ fn gateway(
     let backend = site.backend();
     let text = format!(
         "[gateway]\nname = \"{HOST}\"\ntcp_listen = \"{listen}\"\nudp_listen = \"{listen}\"\ndata_dir = {data:?}\n\
-         [tls]\ncert = {chain:?}\nkey = {key:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [tls]\ncert = {chain:?}\nkey = {key:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n[pipe]\nname = \"{number}\"\n\
          [[route]]\nhost = \"{HOST}\"\nupstream = \"http://{backend}\"\n{}",
         units(lab)
     );
@@ -164,7 +164,8 @@ fn units(lab: &dyn Lab) -> String {
         for address in &site.addresses {
             let address = SocketAddr::new(*address, lab.port());
             let point = format!(
-                "[[unit.access_point]]\naddress = \"{address}\"\nspeaks = [\"quic\", \"tls\", \"ws\", \"h3\", \"pipe\"]\n"
+                "[[unit.access_point]]\naddress = \"{address}\"\npipe_name = \"{number}\"\n\
+                 speaks = [\"quic\", \"tls\", \"ws\", \"h3\", \"pipe\"]\n"
             );
             text += &point;
         }

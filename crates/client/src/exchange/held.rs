@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::{Request, Response};
+use http_body::Body as _;
 use ropeway_core::{
     Time,
     connect::{FailReason, Score},
@@ -18,6 +19,7 @@ use super::{Run, attempt::Failed};
 use crate::{
     Body, Error, Event,
     client::Handle,
+    pace::Pauses,
     pipe::{Pipe, PipeConfig, PipeTarget, whole},
     plain::{Plain, PlainTarget, VerifyingKey},
     shared::{Shared, lock},
@@ -66,12 +68,14 @@ impl Held {
                 return self.ended(Way::Pipe, target.address, Err(way::Failed::before(target.address, cause)));
             }
         };
+        let measured = self.handle.shared().pace.begin(request.body().size_hint().lower());
         let mut sent = pipe.send_traced(request, &target, self.shape, offset_ms.load(Ordering::Relaxed), trace).await;
         if let Err(way::Failed { cause: Cause::Clock { offset_ms: told_ms }, fate: Fate::NotExecuted, .. }) = &sent {
             offset_ms.store(*told_ms, Ordering::Relaxed);
             sent = pipe.send_traced(again, &target, self.shape, *told_ms, trace).await;
         }
-        self.ended(Way::Pipe, target.address, sent)
+        let answer = self.ended(Way::Pipe, target.address, sent)?;
+        Ok(measured.answer(answer, Pauses::Free))
     }
 
     /// Sends a request over plain HTTP and verifies the answer.
@@ -91,8 +95,10 @@ impl Held {
                 return self.ended(Way::Plain, target.address, Err(way::Failed::before(target.address, cause)));
             }
         };
+        let measured = self.handle.shared().pace.begin(request.body().size_hint().lower());
         let sent = plain.send_traced(request, &target, self.shape, trace).await;
-        self.ended(Way::Plain, target.address, sent)
+        let answer = self.ended(Way::Plain, target.address, sent)?;
+        Ok(measured.answer(answer, Pauses::Free))
     }
 
     /// Reads the body whole, leaves a copy for other tries, and returns the request twice.

@@ -19,6 +19,26 @@ fn two_blackholes_then_a_good_address_answer_within_the_mark() {
 }
 
 #[test]
+fn with_a_round_trip_on_record_two_blackholes_cost_two_short_staggers() {
+    let mut network = Network::default();
+    network.set(candidate(3, Tls), GOOD);
+    let known = |host| RankedCandidate { srtt: Some(ms(20)), ..unknown(host, Tls) };
+    let run = network.run(vec![known(1), known(2), known(3)]);
+    assert_eq!(run.won(), Some((ms(260), candidate(3, Tls))), "two staggers of 100 ms and a handshake of 3 RTT");
+    assert!(run.won().unwrap().0 <= ms(350));
+}
+
+#[test]
+fn four_blackholes_then_a_good_address_answer_within_the_mark() {
+    let mut network = Network::default();
+    network.set(candidate(5, Tls), GOOD);
+    let run = network.run((1..=5).map(|host| unknown(host, Tls)).collect());
+    let (took, winner) = run.won().unwrap();
+    assert_eq!(winner, candidate(5, Tls));
+    assert!(took <= ms(1_300), "{took:?}");
+}
+
+#[test]
 fn a_refused_address_hands_over_at_once() {
     let mut network = Network::default();
     network.set(candidate(1, Tls), Fate::Refuses { rtt: ms(1) });

@@ -93,9 +93,16 @@ impl Run {
                 Event::View => {
                     view = views.borrow_and_update().clone();
                     climb.live = view.live.clone();
-                    let before = std::mem::replace(&mut ways, self.ways(&view)?);
-                    if ways.differ(&before) {
-                        ladder.replace(ways.facts, ways.rungs.iter().copied(), &mut shared.budget(), now);
+                    match self.ways(&view) {
+                        Ok(others) => {
+                            let before = std::mem::replace(&mut ways, others);
+                            if ways.differ(&before) {
+                                ladder.replace(ways.facts, ways.rungs.iter().copied(), &mut shared.budget(), now);
+                            }
+                        }
+                        // What is under way may still be answered.
+                        Err(_) if !climb.tries.is_empty() => {}
+                        Err(error) => return Err(error),
                     }
                     let link = view.link(ways.is_known, self.began, now);
                     ladder.handle_link(link, &mut shared.budget(), now);

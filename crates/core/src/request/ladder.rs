@@ -1,7 +1,7 @@
 //! How one request climbs: from one way to the next, and to another link where there is one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
@@ -22,8 +22,8 @@ pub struct Ladder {
     /// The ways that are left, the next one first.
     rungs: VecDeque<Rung>,
     tries: BTreeMap<TryId, Try>,
-    /// Ways of which a try has begun.
-    begun: BTreeSet<Way>,
+    /// How many tries of each way have begun.
+    begun: BTreeMap<Way, usize>,
     made: u32,
     /// How the link is, as told last.
     link: LinkView,
@@ -167,7 +167,7 @@ impl Ladder {
             facts,
             rungs: rungs.into_iter().take(RUNGS_MAX).collect(),
             tries: BTreeMap::new(),
-            begun: BTreeSet::new(),
+            begun: BTreeMap::new(),
             made: 0,
             link,
             links: 0,
@@ -182,8 +182,8 @@ impl Ladder {
         ladder
     }
 
-    /// Puts other ways in the place of those that have not started, and other facts, as when the gateways say what they serve. Of the
-    /// new ways those are left out that have begun.
+    /// Puts other ways in the place of those that have not started, and other facts, as when the gateways say what they serve. Of each
+    /// new way as many tries are left out as have begun.
     pub fn replace(
         &mut self,
         facts: RequestFacts,
@@ -195,7 +195,15 @@ impl Ladder {
         let rungs: Vec<Rung> = rungs.into_iter().take(RUNGS_MAX).collect();
         let is_wanted = rungs.iter().any(|rung| rung.way == Way::Link);
         self.tries.retain(|_, running| is_wanted || !running.is_waiting());
-        self.rungs = rungs.into_iter().filter(|rung| !self.begun.contains(&rung.way)).collect();
+        let mut begun = self.begun.clone();
+        let is_new = |rung: &Rung| match begun.get_mut(&rung.way) {
+            Some(times) if *times > 0 => {
+                *times -= 1;
+                false
+            }
+            Some(_) | None => true,
+        };
+        self.rungs = rungs.into_iter().filter(is_new).collect();
         if self.tries.is_empty() {
             self.settle(budget, now);
         }
@@ -449,7 +457,7 @@ impl Ladder {
 
     fn add(&mut self, rung: Rung, now: Time) -> TryId {
         self.made += 1;
-        self.begun.insert(rung.way);
+        *self.begun.entry(rung.way).or_default() += 1;
         let number = TryId(self.made);
         self.tries
             .insert(number, Try { rung, session: None, is_sent: false, began: now, is_late: false, is_checked: false });

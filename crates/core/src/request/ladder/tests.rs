@@ -290,14 +290,15 @@ fn answers_that_say_that_nothing_ran_are_paid_for_from_the_second_on() {
 }
 
 #[test]
-fn ways_that_have_begun_do_not_begin_again_when_others_take_their_place() {
+fn tries_that_have_begun_do_not_begin_again_when_others_take_their_place() {
     let mut climb = Climb::new(GET, &[LINK, NAME], SOUGHT);
     climb.wait();
     assert_eq!(climb.asks(), ["2+name"]);
     let (facts, now) = (GET, climb.now);
-    climb.ladder.replace(facts, [NAME, Rung { way: Way::Original, ..NAME }], &mut climb.budget, now);
+    climb.ladder.replace(facts, [NAME, NAME, Rung { way: Way::Original, ..NAME }], &mut climb.budget, now);
     assert!(climb.asks().is_empty() && !climb.ladder.waits_for_link(), "the gateways do not serve the host");
-    assert_eq!(climb.end(2, TryEnd::NotSent).asks(), ["3+original"]);
+    assert_eq!(climb.end(2, TryEnd::NotSent).asks(), ["3+name"]);
+    assert_eq!(climb.end(3, TryEnd::NotSent).asks(), ["4+original"]);
 }
 
 #[test]

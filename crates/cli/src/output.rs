@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::error::CommandError;
+use crate::request::report::timeline_object;
 
 /// Where and how a command writes.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,12 @@ impl Output {
             return;
         }
         if self.json {
-            let object = json!({ "error": error.name(), "message": error.to_string(), "side": error.side().as_str() });
+            let mut object =
+                json!({ "error": error.name(), "message": error.to_string(), "side": error.side().as_str() });
+            if let CommandError::Request { error, .. } = error {
+                object["retry"] = error.retry().as_str().into();
+                object["timeline"] = error.timeline().map(timeline_object).unwrap_or_default();
+            }
             self.stderr(&object.to_string());
         } else {
             self.stderr(&format!("ropeway: {error}"));

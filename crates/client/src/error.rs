@@ -153,7 +153,7 @@ pub enum Error {
         reason: String,
     },
     /// The time the app gave the request is over, or the answer paused for longer than it may.
-    #[error("timed out {phase} after {} ms{}", after.as_millis(), in_brackets(timeline))]
+    #[error("timed out {phase} after {} ms{}{}", after.as_millis(), outcome(*phase), in_brackets(timeline))]
     Timeout {
         /// What the request was at.
         phase: Phase,
@@ -336,6 +336,14 @@ impl fmt::Display for Phase {
                 write!(f, "waiting for more of the answer than the first {received_bytes} bytes")
             }
         }
+    }
+}
+
+/// Says what that means for the request, where it is not plain.
+const fn outcome(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Answer => "; the request may have been executed",
+        Phase::Body | Phase::Connect | Phase::Pause { .. } => "",
     }
 }
 

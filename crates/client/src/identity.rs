@@ -41,6 +41,14 @@ pub(crate) enum Tickets {
 pub(crate) type TicketFuture = Pin<Box<dyn Future<Output = Result<String, BoxError>> + Send>>;
 
 impl Tickets {
+    /// Returns the ticket, where there is one from the start.
+    pub(crate) const fn fixed(&self) -> Option<&str> {
+        match self {
+            Self::Ask(_) => None,
+            Self::Fixed(ticket) => Some(ticket.as_str()),
+        }
+    }
+
     pub(crate) const fn is_source(&self) -> bool {
         matches!(self, Self::Ask(_))
     }

@@ -28,6 +28,7 @@ use crate::{
     Action, Error, Event, LinkState, Step,
     builder::Config,
     density::Density,
+    identity::subject,
     pace::Pace,
     short::{self, Short},
     sources::{Sources, SourcesSetup},
@@ -51,8 +52,8 @@ pub(crate) struct Shared {
     pub(crate) log: Arc<AttemptLog>,
     /// Where addresses come from, once somebody wanted to know.
     sources: Arc<OnceLock<Option<Sources>>>,
-    /// The secret by which gateways know the keys of the current user again, and the user.
-    key_scope: Mutex<Option<(Option<String>, HeaderValue)>>,
+    /// The user, as far as a ticket said.
+    user: Mutex<Option<String>>,
     /// How far the gateways' clocks are ahead of the device's, in ms, as a sealed pipe showed.
     pub(crate) clock_offset_ms: AtomicI64,
     /// An exchange on a link was given up before its end.
@@ -158,6 +159,7 @@ impl Shared {
         let roster = Roster { sessions: Vec::new(), topics: config.topics.clone() };
         let sources = Arc::new(OnceLock::<Option<Sources>>::new());
         let untrusted = Arc::clone(&sources);
+        let user = config.tickets.fixed().and_then(subject);
         Self {
             short: Short::new(short::Setup {
                 trust: config.trust.clone().unwrap_or_default(),
@@ -184,7 +186,7 @@ impl Shared {
             in_flight: AtomicUsize::new(0),
             log,
             sources,
-            key_scope: Mutex::default(),
+            user: Mutex::new(user),
             clock_offset_ms: AtomicI64::new(0),
             was_cut: AtomicBool::new(false),
             tampered: AtomicU64::new(0),
@@ -229,24 +231,23 @@ impl Shared {
         self.sources.get_or_init(start).as_ref()
     }
 
-    /// Takes in who the user is: another user's keys are not this one's.
+    /// Takes in who the user is.
     pub(crate) fn handle_user(&self, user: Option<String>) {
-        let mut known = lock(&self.key_scope);
-        match &mut *known {
-            // Who it was is known only now.
-            Some((unknown @ None, _)) => unknown.clone_from(&user),
-            Some((before, _)) if *before == user => {}
-            Some(_) | None => *known = Some((user.clone(), scope_secret())),
-        }
-        drop(known);
+        lock(&self.user).clone_from(&user);
         if let Some(sources) = self.sources() {
             sources.set_user(user);
         }
     }
 
-    /// Returns the secret by which gateways know the keys of the current user again.
+    /// Returns the secret by which gateways know the keys of the current user again. It follows from the device's key, so that the next
+    /// process has the same, and another user of the device has another.
     pub(crate) fn key_scope(&self) -> HeaderValue {
-        lock(&self.key_scope).get_or_insert_with(|| (None, scope_secret())).1.clone()
+        let user = lock(&self.user).clone().unwrap_or_default();
+        let signature = self.config.device_key.sign(format!("ropeway key scope\0{user}").as_bytes());
+        let digits: String = signature.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let mut value = HeaderValue::try_from(digits).expect("digits are a value");
+        value.set_sensitive(true);
+        value
     }
 
     /// Reads the policy that holds.
@@ -445,15 +446,6 @@ pub(crate) async fn changed<T>(watched: &mut Option<watch::Receiver<T>>) {
     if is_over {
         std::future::pending::<()>().await;
     }
-}
-
-fn scope_secret() -> HeaderValue {
-    let mut secret = [0; 16];
-    // Without random bytes no TLS comes about, and with it none of the ways that the secret takes.
-    let _ = getrandom::fill(&mut secret);
-    let mut value = HeaderValue::try_from(format!("{:032x}", u128::from_le_bytes(secret))).expect("digits are a value");
-    value.set_sensitive(true);
-    value
 }
 
 /// Draws a seed for what is decided by chance.

@@ -8,6 +8,8 @@ use ropeway_core::{CarrierKind, connect::Candidate, request::Way};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     steps: Vec<Step>,
+    /// Steps beyond those that are kept.
+    left_out: usize,
     total: Duration,
 }
 
@@ -50,6 +52,12 @@ impl Timeline {
         &self.steps
     }
 
+    /// Returns how many steps there were beyond those that are kept, the first 40.
+    #[must_use]
+    pub const fn left_out(&self) -> usize {
+        self.left_out
+    }
+
     /// Returns how long the request took, up to the head of its answer or to its failure.
     #[must_use]
     pub const fn total(&self) -> Duration {
@@ -74,6 +82,7 @@ impl Timeline {
 
     pub(crate) fn extend(&mut self, steps: Vec<Step>) {
         let room = STEPS_MAX.saturating_sub(self.steps.len());
+        self.left_out += steps.len().saturating_sub(room);
         self.steps.extend(steps.into_iter().take(room));
     }
 
@@ -122,6 +131,9 @@ impl fmt::Display for Timeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, step) in self.steps.iter().enumerate() {
             write!(f, "{}{step}", if place == 0 { "" } else { "; " })?;
+        }
+        if self.left_out > 0 {
+            write!(f, "; and {} more", self.left_out)?;
         }
         Ok(())
     }

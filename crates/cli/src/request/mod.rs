@@ -1,12 +1,12 @@
 //! `ropeway request`: one HTTP request through the gateway, in the manner of curl.
 
 mod input;
-mod report;
+pub(crate) mod report;
 
 use std::path::PathBuf;
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use ropeway::{Client, Error, Response, Step, Way};
+use ropeway::{Client, Error, Phase, Response, Step, Way};
 use serde_json::json;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
@@ -158,6 +158,7 @@ async fn create(path: &std::path::Path) -> Result<File, CommandError> {
 /// Tells of an error what fits on a line, and what the user can do about it.
 fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
     let mut text = error.to_string();
+    let is_answer_late = matches!(error, Error::Timeout { phase: Phase::Answer, .. });
     if let Some(timeline) = error.timeline() {
         // -v tells every way; here the last one that failed is enough.
         text = text.replace(&format!(" ({timeline})"), "");
@@ -165,7 +166,7 @@ fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
         let is_of_gateways = matches!(error, Error::Refused { .. } | Error::Untrusted { .. });
         let wanted = |step: &&Step| !is_of_gateways || step.way == Way::Link;
         let last = timeline.steps().iter().rev().filter(wanted).filter_map(|step| step.error.as_deref()).next();
-        if let Some(last) = last.filter(|last| !last.contains(&text) && !text.contains(last)) {
+        if let Some(last) = last.filter(|last| !is_answer_late && !last.contains(&text) && !text.contains(last)) {
             text = format!("{text}; the last attempt: {last}");
         }
     }
@@ -183,7 +184,7 @@ fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
             }
             None => "; only what this system's authorities vouch for is trusted".to_owned(),
         }
-    } else if found_no_way && is_served {
+    } else if found_no_way && is_served && text.contains("no link came up") {
         "; is `ropeway up` running?".to_owned()
     } else if went_directly && !is_served {
         format!("; the gateway serves {}, so this was called directly", file.hosts.join(", "))

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 /// Writes the ways tried, one a line: what, over which carrier, where, when, for how long, and how it went.
 pub(super) fn timeline_lines(timeline: &Timeline) -> Vec<String> {
-    timeline.steps().iter().map(|step| format!("* {}", line(step))).collect()
+    let more = (timeline.left_out() > 0).then(|| format!("* and {} more", timeline.left_out()));
+    timeline.steps().iter().map(|step| format!("* {}", line(step))).chain(more).collect()
 }
 
 fn line(step: &Step) -> String {
@@ -27,7 +28,7 @@ fn line(step: &Step) -> String {
 }
 
 /// Gives the ways tried for programs.
-pub(super) fn timeline_object(timeline: &Timeline) -> Value {
+pub(crate) fn timeline_object(timeline: &Timeline) -> Value {
     timeline
         .steps()
         .iter()

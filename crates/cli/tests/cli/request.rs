@@ -136,7 +136,10 @@ fn each_way_through_the_gateway_can_be_asked_for() {
         assert!(done.stderr.contains(&format!("* {way} exchange")), "{}", done.stderr);
     }
     let text = place.run(&["request", "--way", "plain", "https://echo.test/"]).error(1);
-    assert!(text.contains("leaves no way"), "no route allows it: {text}");
+    assert!(text.contains("plain: no route of the gateways allows it"), "{text}");
+    place.write("large", &"x".repeat(1_500_000));
+    let text = place.run(&["request", "--way", "pipe", "--data", "@large", "https://echo.test/"]).error(1);
+    assert!(text.contains("pipe: the length of the body is not known beforehand"), "{text}");
     let text = place.run(&["request", "--way", "boat", "https://echo.test/"]).error(2);
     assert!(text.contains("expected one of link, name, address, pipe, plain, original"), "{text}");
 }

@@ -111,6 +111,8 @@ impl Engine {
                 debug!(%error, "attempt failed");
                 self.tell_failed(candidate, error.to_string());
                 self.keeper.handle_dial_failed(number, error.reason(), now);
+                // Requests that wait are to say what went wrong, should nothing else happen.
+                self.publish();
             }
         }
     }

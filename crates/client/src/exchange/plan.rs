@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use ropeway_core::{
     policy::{LadderStep, RouteRules},
-    request::{AtHand, NoPlan, RequestFacts, Rung, Target, Way, is_idempotent, plan},
+    request::{AtHand, HELD_BYTES_MAX, NoPlan, RequestFacts, Rung, Target, Way, is_idempotent, plan},
 };
 
 use tokio::{sync::watch, time::timeout_at};
@@ -137,6 +137,38 @@ impl Run {
         (0..).zip(tries).map(rung).collect()
     }
 
+    /// Says why each way that the app wants, or that there is at all, cannot be taken.
+    fn nothing_left(&self) -> String {
+        let shared = self.handle.shared();
+        let sources = shared.sources();
+        let no_list = match sources {
+            None => "the app names no key of access lists (`Builder::list_key`)".to_owned(),
+            Some(sources) if sources.list_epoch_ms() == 0 => {
+                format!("no access list has come within {} ms", shared.config.link_wait.as_millis())
+            }
+            Some(_) => "the access list names no gateway for it".to_owned(),
+        };
+        let held = match self.body_bytes {
+            Some(bytes) if bytes <= HELD_BYTES_MAX => no_list.clone(),
+            Some(bytes) => format!("the body of {bytes} bytes is larger than the {HELD_BYTES_MAX} it takes"),
+            None => "the length of the body is not known beforehand".to_owned(),
+        };
+        let wanted = if shared.config.ways.is_empty() { &Way::ALL[..] } else { &shared.config.ways };
+        let rules = self.rules();
+        let why = |way: &Way| {
+            let why = match way {
+                Way::Plain if !rules.plain_http => "no route of the gateways allows it (`plain_http`)",
+                Way::Address => &no_list,
+                Way::Pipe | Way::Plain => &held,
+                Way::Link => "no gateway serves the host",
+                Way::Name | Way::Original => "the policy of the gateways leaves it out",
+            };
+            format!("{way}: {why}")
+        };
+        let each: Vec<String> = wanted.iter().map(why).collect();
+        format!("no way can be taken ({})", each.join("; "))
+    }
+
     fn no_plan(&self, none: NoPlan) -> Error {
         let invalid = |reason: &str| Error::Invalid(reason.into());
         match none {
@@ -148,11 +180,10 @@ impl Run {
                 Error::Invalid(format!("the way {way} is asked for, and nothing is known that it leads to"))
             }
             NoPlan::PlainHttp => Error::PlainHttp { host: self.host.clone() },
-            NoPlan::Policy => Error::NoWay {
-                host: self.host.clone(),
-                reason: "the policy of the gateways, or the app, leaves no way to it".into(),
-                timeline: Box::default(),
-            },
+            NoPlan::Policy => {
+                let (host, timeline) = (self.host.clone(), Box::default());
+                Error::NoWay { host, reason: self.nothing_left(), timeline }
+            }
         }
     }
 }

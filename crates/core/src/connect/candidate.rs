@@ -322,9 +322,8 @@ fn interleave(first: Vec<Unit>, second: Vec<Unit>, into: &mut Vec<Unit>) {
 pub const CANDIDATES_MAX: usize = 64;
 
 /// Places of the learned carrier (of QUIC and TLS before one is learned) before the other carriers get every second
-/// place. 3 places, the addresses in flight of one race: three addresses silent at once speak against the carrier. Our
-/// choice.
-pub const FALLBACK_AFTER: usize = 3;
+/// place. 5 places, the addresses of one race: a carrier that few networks need holds back no address (decision 0025).
+pub const FALLBACK_AFTER: usize = 5;
 
 #[cfg(test)]
 mod tests;

@@ -79,7 +79,9 @@ async fn first_answer(gateway: &Gateway, before: &[SocketAddr], number: u32) -> 
         .ticket(gateway.ticket("first", &key)?)
         .app(crate::bench::gateway::APP)
         .device_key(seed)
-        .served_host(ECHO_HOST);
+        .served_host(ECHO_HOST)
+        // Its name is known to the gateway alone.
+        .way(ropeway::Way::Link);
     for address in before {
         builder = builder.access_point_on(*address, CarrierKind::ALL);
     }

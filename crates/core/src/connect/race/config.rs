@@ -12,7 +12,7 @@ pub struct RaceConfig {
     pub addresses_max: usize,
     /// How long one attempt may take, up to its finished handshake. 10 s; Mars `complexconnect.cc`.
     pub attempt_timeout: Duration,
-    /// Attempts a race makes, over all addresses and carriers. 10 attempts: 5 addresses with two carriers each.
+    /// Attempts a race makes, over all addresses and carriers. 15 attempts: 5 addresses with three carriers each (decision 0025).
     pub attempts_max: usize,
     /// How long a race may take until it is won. 30 s: at the longest stagger, 4 s, the fifth address starts at 16 s
     /// and has its 10 s; and a waiting request is reconnected for as long.
@@ -55,7 +55,7 @@ impl Default for RaceConfig {
             again_after: Duration::from_secs(3),
             addresses_max: 5,
             attempt_timeout: Duration::from_secs(10),
-            attempts_max: 10,
+            attempts_max: 15,
             deadline: Duration::from_secs(30),
             in_flight_max: 3,
             stagger_max: Duration::from_secs(2),

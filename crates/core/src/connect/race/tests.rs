@@ -116,13 +116,13 @@ fn a_full_house_waits_for_a_slot_and_not_longer() {
 }
 
 #[test]
-fn a_race_makes_ten_attempts_at_five_addresses_and_no_more() {
+fn a_race_makes_fifteen_attempts_at_five_addresses_and_no_more() {
     let mut ranked = pairs(7);
-    ranked.insert(6, unknown(1, Ws));
+    ranked.extend((1..=7).map(|host| unknown(host, Ws)));
     let run = Network::default().run(ranked);
     let starts = run.starts();
     let addresses: std::collections::BTreeSet<_> = starts.iter().map(|(_, candidate)| candidate.address).collect();
-    assert_eq!((starts.len(), addresses.len()), (10, 5));
+    assert_eq!((starts.len(), addresses.len()), (15, 5));
     let RaceError::AllFailed { attempts } = run.lost().unwrap() else { panic!("no deadline in sight") };
     assert!(attempts.iter().all(|attempt| attempt.outcome == AttemptOutcome::Failed(FailReason::TimedOut)));
     assert!(attempts.iter().all(|attempt| attempt.took == ms(10_000)));

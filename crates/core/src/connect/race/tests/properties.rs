@@ -16,7 +16,7 @@ fn a_thousand_seeded_races_end_and_replay_alike() {
         let run = network.run(ranked.clone());
         assert!(run.won().is_some() != run.lost().is_some(), "seed {seed}: either won or lost");
         assert!(run.in_flight_max <= 3, "seed {seed}: {} addresses in flight", run.in_flight_max);
-        assert!(run.starts().len() <= 10, "seed {seed}");
+        assert!(run.starts().len() <= 15, "seed {seed}");
         assert!(run.ended() <= ms(45_000), "seed {seed}: ended after {:?}", run.ended());
         assert_eq!(run, network.run(ranked), "seed {seed} replays");
     }
@@ -131,7 +131,7 @@ impl Seen {
         let addresses: std::collections::BTreeSet<_> =
             self.candidates.values().map(|candidate| candidate.address).collect();
         prop_assert!(race.in_flight(now) <= 3);
-        prop_assert!(self.candidates.len() <= 10 && addresses.len() <= 5 && self.spares <= 1 && self.decided <= 1);
+        prop_assert!(self.candidates.len() <= 15 && addresses.len() <= 5 && self.spares <= 1 && self.decided <= 1);
         Ok(())
     }
 }

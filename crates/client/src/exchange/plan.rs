@@ -13,7 +13,7 @@ use super::{IDEMPOTENCY_KEY, Run};
 use crate::{
     Error,
     shared::{View, changed},
-    sources::{PipeTarget, PlainTarget, Sources},
+    sources::{PipeTarget, PlainTarget},
 };
 
 /// The ways of a request, and where they lead.
@@ -47,9 +47,8 @@ impl Run {
         let shared = self.handle.shared();
         let sources = shared.sources();
         let rules = self.rules();
-        let addresses = sources.map(|sources| sources.direct_addresses(&self.host, self.port)).unwrap_or_default();
-        let pipes = sources.map(Sources::pipe_targets).unwrap_or_default();
-        let plains = sources.map(Sources::plain_targets).unwrap_or_default();
+        let (addresses, pipes, plains) =
+            sources.map(|sources| sources.places(&self.host, self.port)).unwrap_or_default();
         let at_hand = AtHand {
             access_point: shared.config.seeks_links(),
             addresses: addresses.len(),

@@ -202,6 +202,14 @@ impl Sources {
         addresses.into_iter().map(|address| address.at(port)).collect()
     }
 
+    /// Returns where a request for a host may go without a link, all of one list: addresses, pipes, and gateways that serve plain HTTP.
+    pub(crate) fn places(&self, host: &str, port: u16) -> (Vec<SocketAddr>, Vec<PipeTarget>, Vec<PlainTarget>) {
+        self.inner.read(|machine, now, wall_ms| {
+            let addresses = machine.direct_addresses(host, now, wall_ms).into_iter().map(|address| address.at(port));
+            (addresses.collect(), machine.pipe_targets(now, wall_ms), machine.plain_targets(now, wall_ms))
+        })
+    }
+
     /// Says whether the access list has a host as one that speaks HTTP/3.
     #[must_use]
     pub fn speaks_h3(&self, host: &str) -> bool {

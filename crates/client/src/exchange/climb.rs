@@ -156,6 +156,7 @@ impl Run {
                     let Some(request) = self.take_request() else {
                         return Err(super::not_executed("its body is used up"));
                     };
+                    ladder.set_first_byte(number, self.first_byte(number.0 - 1, ways.server_time));
                     match self.begin(rung, live, ways, request) {
                         Some(begun) => drop(climb.tries.insert(number, begun)),
                         None => ladder.handle_ended(number, TryEnd::NotSent, &mut shared.budget(), now),

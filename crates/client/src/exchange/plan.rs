@@ -27,6 +27,8 @@ pub(super) struct Ways {
     pub(super) is_served: bool,
     /// Links that may be tried.
     pub(super) links_max: u32,
+    /// What the service itself takes, where that is known.
+    pub(super) server_time: Option<Duration>,
     /// Addresses of the host that the access list has.
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) pipes: Vec<PipeTarget>,
@@ -66,7 +68,17 @@ impl Run {
         let link = planned.steps.iter().find(|step| step.way == Way::Link);
         let links_max = link.map_or(0, |step| step.tries.into());
         let rungs = self.rungs(&planned.steps, rules.server_time);
-        Ok(Ways { facts, rungs, is_known: planned.is_known, is_served, links_max, addresses, pipes, plains })
+        Ok(Ways {
+            facts,
+            rungs,
+            is_known: planned.is_known,
+            is_served,
+            links_max,
+            server_time: rules.server_time,
+            addresses,
+            pipes,
+            plains,
+        })
     }
 
     /// Returns the ways that the request begins with. Where there is none yet, because the first access list is still on its way, that
@@ -120,10 +132,13 @@ impl Run {
         }
     }
 
+    /// Returns how long a try of this number, from zero, may take to the first byte of its answer.
+    pub(super) fn first_byte(&self, attempt: u32, server_time: Option<Duration>) -> Duration {
+        self.handle.shared().pace.first_byte(self.body_bytes.unwrap_or(0), attempt, server_time, self.within())
+    }
+
     /// Gives each try its time: the first of the request the shortest.
     fn rungs(&self, steps: &[LadderStep], server_time: Option<Duration>) -> Vec<Rung> {
-        let pace = &self.handle.shared().pace;
-        let bytes = self.body_bytes.unwrap_or(0);
         let tries = steps.iter().flat_map(|LadderStep { way, tries }| {
             // The ladder itself goes from one link to the next.
             let tries = if *way == Way::Link { 1 } else { *tries };
@@ -131,7 +146,7 @@ impl Run {
         });
         let rung = |(attempt, (way, number, is_last))| {
             let connect = CONNECT_WITHIN + CONNECT_LONGER * u32::from(number - 1);
-            Rung { way, connect, first_byte: pace.first_byte(bytes, attempt, server_time, self.within()), is_last }
+            Rung { way, connect, first_byte: self.first_byte(attempt, server_time), is_last }
         };
         (0..).zip(tries).map(rung).collect()
     }

@@ -50,6 +50,9 @@ pub struct LadderConfig {
     /// How long at least, where one has been sought for longer than that already, or no candidate gave one. 500 ms; the interval of DESIGN section 5 at which a
     /// lost link is sought while somebody waits.
     pub link_patience_min: Duration,
+    /// How long after an attempt to get a link last came further. 8 s; our choice: between the signs of life of a handshake at 20 kbit/s and
+    /// 1.3 s of round trip (`2g-rural`) lie up to 6 s.
+    pub link_patience_alive: Duration,
     /// How long a request waits for a link in which no attempt to get one comes further. 10 s: a race has its five addresses started by
     /// then, at the stagger of unknown ones; our choice.
     pub link_wait: Duration,
@@ -65,6 +68,7 @@ impl Default for LadderConfig {
         Self {
             link_patience: Duration::from_secs(4),
             link_patience_min: Duration::from_millis(500),
+            link_patience_alive: Duration::from_secs(8),
             link_wait: Duration::from_secs(10),
             link_wait_until: None,
             links_max: TRIES_MAX.into(),
@@ -251,6 +255,13 @@ impl Ladder {
             }
         } else {
             self.outputs.extend(elsewhere.into_iter().map(LadderOutput::Recall));
+        }
+    }
+
+    /// Gives a try that starts now as much time to the first byte of its answer as is right by what is known by now.
+    pub fn set_first_byte(&mut self, number: TryId, first_byte: Duration) {
+        if let Some(running) = self.tries.get_mut(&number) {
+            running.rung.first_byte = first_byte;
         }
     }
 
@@ -508,6 +519,8 @@ impl Ladder {
         let latest = running.began + self.config.link_patience;
         match self.link {
             LinkView::Sought { is_exhausted: true, .. } => soonest,
+            // Handshakes beside the one that is on its way would only slow it down.
+            LinkView::Sought { alive_at: Some(alive_at), .. } => latest.max(alive_at + self.config.link_patience_alive),
             LinkView::Sought { since: Some(since), .. } => (since + self.config.link_patience).clamp(soonest, latest),
             LinkView::None | LinkView::Open { .. } | LinkView::Sought { .. } => latest,
         }

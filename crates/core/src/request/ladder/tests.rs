@@ -313,3 +313,16 @@ fn a_link_that_others_have_sought_for_long_is_given_little_more_time() {
         assert_eq!(ladder.poll_timeout(), Some(Time::from_origin(Duration::from_millis(late_at_ms))));
     }
 }
+
+#[test]
+fn an_attempt_that_comes_further_is_not_joined_by_other_handshakes() {
+    let at = |seconds| Time::from_origin(Duration::from_secs(seconds));
+    let link = |alive_at| LinkView::Sought { since: Some(at(0)), alive_at: Some(at(alive_at)), is_exhausted: false };
+    let mut climb = Climb::new(POST, &[LINK, NAME], link(1));
+    assert_eq!(climb.ladder.poll_timeout(), Some(at(9)));
+    climb.link(link(7));
+    assert_eq!(climb.ladder.poll_timeout(), Some(at(15)));
+    climb.ladder.set_first_byte(TryId(1), Duration::from_secs(20));
+    assert_eq!(climb.link(open(7)).asks(), ["1+link 7"]);
+    assert_eq!(climb.ladder.poll_timeout(), Some(at(20)));
+}

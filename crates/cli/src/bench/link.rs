@@ -270,6 +270,7 @@ impl Peer<'_> {
                 ClientEvent::Doubted
                 | ClientEvent::Draining { .. }
                 | ClientEvent::Gap
+                | ClientEvent::Late
                 | ClientEvent::List(_)
                 | ClientEvent::Policy(_)
                 | ClientEvent::Trusted => continue,

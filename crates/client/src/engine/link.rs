@@ -41,6 +41,8 @@ pub(super) enum What {
     },
     /// The link is gone: with everything said, or because of an error.
     Ended(Result<(), CarrierError>),
+    /// The link takes longer to reply than on a way that loses nothing.
+    Late,
     Refused {
         code: RefuseCode,
         detail: String,
@@ -106,6 +108,7 @@ impl Link {
                     self.shared.feed(ropeway_core::session::Feed::gap);
                     continue;
                 }
+                ClientEvent::Late => What::Late,
                 ClientEvent::List(document) => {
                     if let Some(sources) = self.shared.sources() {
                         sources.handle_list(&document);

@@ -233,6 +233,7 @@ impl Engine {
                 self.keeper.handle_draining(connection, now);
             }
             What::Ended(how) => self.handle_ended(connection, &how),
+            What::Late => self.keeper.handle_late(connection, now),
             What::Refused { code, detail, retry_after } => {
                 self.shared.config.watcher.tell(Event::Refused { code, detail: detail.clone() });
                 self.handle_refused(connection, code, detail, retry_after);

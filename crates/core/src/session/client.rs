@@ -82,6 +82,8 @@ pub enum ClientEvent {
     Doubted,
     /// Messages may have been lost.
     Gap,
+    /// The link was asked whether it lives, and the reply takes longer than on a way that loses nothing.
+    Late,
     /// An access list that the gateway sends, not verified; empty asks the client to fetch it.
     List(Bytes),
     /// A policy that the gateway sends, not read yet.
@@ -423,6 +425,7 @@ impl Machine for Client {
                     self.vigil.handle_doubted();
                     self.events.push_back(ClientEvent::Doubted);
                 }
+                Watch::Late => self.events.push_back(ClientEvent::Late),
                 // What is under way would be cut where the link may only stall.
                 Watch::Doubt => self.vigil.handle_put_off(now),
                 Watch::Nothing => {}

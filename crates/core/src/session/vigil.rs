@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Time;
+use crate::{Time, quality::smooth_within};
 
 /// Says when a link from which an awaited answer does not come is asked whether it lives, and when it is doubted.
 ///
@@ -18,6 +18,8 @@ pub(super) struct Vigil {
     bytes: u64,
     /// When it was asked, while nothing has come since.
     asked: Option<Time>,
+    /// It was said that the reply is late.
+    told_late: bool,
     doubted: bool,
     /// Questions answered since anything else came: a service that takes its time is not asked all the time.
     answered: u32,
@@ -30,6 +32,8 @@ pub(super) enum Watch {
     Ask,
     /// Seek another beside it.
     Doubt,
+    /// The reply takes longer than on a way that loses nothing.
+    Late,
     /// Nothing yet.
     Nothing,
 }
@@ -37,7 +41,7 @@ pub(super) enum Watch {
 impl Vigil {
     /// Makes the watch of a link that begins now.
     pub(super) const fn new(now: Time) -> Self {
-        Self { srtt: None, quiet_since: now, bytes: 0, asked: None, doubted: false, answered: 0 }
+        Self { srtt: None, quiet_since: now, bytes: 0, asked: None, told_late: false, doubted: false, answered: 0 }
     }
 
     /// Takes in a round-trip time of the link; smoothed by an eighth (RFC 6298 section 2).
@@ -85,7 +89,12 @@ impl Vigil {
         match self.asked {
             None if self.ask_at() <= now => {
                 self.asked = Some(now);
+                self.told_late = false;
                 Watch::Ask
+            }
+            Some(asked) if !self.told_late && asked + self.smooth_within() <= now => {
+                self.told_late = true;
+                Watch::Late
             }
             Some(asked) if !self.doubted && asked + self.reply_within() <= now => Watch::Doubt,
             None | Some(_) => Watch::Nothing,
@@ -96,6 +105,7 @@ impl Vigil {
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         match self.asked {
             None => Some(self.ask_at()),
+            Some(asked) if !self.told_late => Some(asked + self.smooth_within()),
             Some(asked) => (!self.doubted).then(|| asked + self.reply_within()),
         }
     }
@@ -104,6 +114,10 @@ impl Vigil {
         let patience = self.round_trips(PATIENCE_RTTS, PATIENCE_MIN, PATIENCE_MAX);
         let doublings = self.answered.min(ANSWERED_DOUBLINGS_MAX);
         self.quiet_since + patience.saturating_mul(1 << doublings) + self.transfer()
+    }
+
+    fn smooth_within(&self) -> Duration {
+        self.srtt.map_or(Duration::MAX, |srtt| smooth_within(srtt, 1)).min(self.reply_within())
     }
 
     fn reply_within(&self) -> Duration {
@@ -167,6 +181,9 @@ mod tests {
         assert_eq!(vigil.handle_timeout(at(1_399)), Watch::Nothing);
         assert_eq!(vigil.poll_timeout(), Some(at(1_400)), "the least patience, and the time of the bytes");
         assert_eq!(vigil.handle_timeout(at(1_400)), Watch::Ask);
+        assert_eq!(vigil.handle_timeout(at(1_619)), Watch::Nothing);
+        assert_eq!(vigil.poll_timeout(), Some(at(1_620)), "two round trips and the slack");
+        assert_eq!(vigil.handle_timeout(at(1_620)), Watch::Late);
         vigil
     }
 

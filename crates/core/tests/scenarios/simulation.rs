@@ -9,16 +9,15 @@ use ropeway_core::sim::{Report, Scenario, Work, run};
 /// What the least share of answered requests is, in percent, where it is not all of them or nearly so.
 ///
 /// These are what the client reaches today, less what chance may take; each is a task, and none may fall.
-const FLOORS: [(&str, Work, f64); 7] = [
+const FLOORS: [(&str, Work, f64); 6] = [
     ("2g-rural", Work::Get2k, 99.0),
     // 10 KB take 5 s of the link's time, beside a handshake of 8 s, and four requests begin within 18 s.
     ("2g-rural", Work::Post10k, 80.0),
     // The other network is not tried yet.
     ("fake-wifi", Work::Get2k, 0.0),
     ("fake-wifi", Work::Post10k, 0.0),
-    // What was handed to the lossy site stays there; 99.9 and 99.5 % are reached.
-    ("isp-degraded", Work::Get2k, 99.5),
-    ("isp-degraded", Work::Post10k, 98.5),
+    // What was handed to the lossy site stays there. 99.9 % are reached, one request in a thousand is lost; chance may take two more.
+    ("isp-degraded", Work::Post10k, 99.7),
     // One of its four POSTs is handed to a site 100 ms before that goes dark for good.
     ("site-outage", Work::Post10k, 74.0),
 ];

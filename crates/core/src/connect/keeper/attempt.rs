@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{ConnectionId, DropReason, Keeper, KeeperFailure, KeeperOutput, Link, Spare};
+use super::{ConnectionId, DropReason, Keeper, KeeperFailure, KeeperOutput, Link, Spare, Unit, passage::Passage};
 use crate::{
     Time,
-    connect::{AttemptId, Candidate, Establish, EstablishOutput, FailReason, GreetFailure, LostReason},
+    connect::{AttemptId, Candidate, Establish, EstablishOutput, FailReason, GreetFailure, LostReason, Score},
 };
 
 /// An attempt to get a link.
@@ -20,6 +20,8 @@ pub(super) struct Attempt {
     pub(super) restarts: u32,
     /// The soonest of the times at which gateways asked to be called again.
     pub(super) retry_after: Option<Duration>,
+    /// The unit whose link it is to leave for a smoother way.
+    pub(super) leaves: Option<Unit>,
 }
 
 /// HELLO is out, WELCOME is awaited.
@@ -33,7 +35,15 @@ pub(super) struct Greeting {
 
 impl Attempt {
     pub(super) const fn new(generation: u64, restarts: u32) -> Self {
-        Self { generation, establish: None, connections: BTreeMap::new(), greeting: None, restarts, retry_after: None }
+        Self {
+            generation,
+            establish: None,
+            connections: BTreeMap::new(),
+            greeting: None,
+            restarts,
+            retry_after: None,
+            leaves: None,
+        }
     }
 
     pub(super) fn is_undecided(&self) -> bool {
@@ -44,6 +54,16 @@ impl Attempt {
         self.establish.as_ref()?.poll_timeout().map(|(at, _)| at)
     }
 
+    /// Lists the connections that are not dropped yet.
+    pub(super) fn connections(&self) -> impl Iterator<Item = ConnectionId> {
+        self.connections.values().copied()
+    }
+
+    /// Gives a connection up, which goes on without the attempt.
+    pub(super) fn forget(&mut self, connection: ConnectionId) {
+        self.connections.retain(|_, known| *known != connection);
+    }
+
     fn number(&self, connection: ConnectionId) -> Option<AttemptId> {
         self.connections.iter().find(|(_, known)| **known == connection).map(|(attempt, _)| *attempt)
     }
@@ -52,9 +72,16 @@ impl Attempt {
 impl Keeper {
     /// Takes in that a connection is open, its handshake complete; `rtt` is a sample of its path.
     pub fn handle_connected(&mut self, connection: ConnectionId, rtt: Duration, now: Time) {
+        if let Some(passage) = self.passages.get_mut(&connection) {
+            passage.handle_open(rtt, now);
+        }
+        if self.hear_opinion(connection, rtt, now) {
+            return;
+        }
         self.with_attempt(connection, |establish, attempt| establish.handle_connected(attempt, rtt, now));
         self.show_life(now);
         self.follow_establish(now);
+        self.seek_opinion(now);
     }
 
     /// Takes in that something came back on a connection whose handshake goes on.
@@ -67,9 +94,16 @@ impl Keeper {
 
     /// Takes in that a connection could not be opened.
     pub fn handle_dial_failed(&mut self, connection: ConnectionId, reason: FailReason, now: Time) {
+        let passage = self.passages.remove(&connection);
+        if self.miss_opinion(connection, now) {
+            if let Some(passage) = passage {
+                self.records.observe(passage.candidate(), Score::Failure(reason), now);
+            }
+            return;
+        }
         self.with_attempt(connection, |establish, attempt| establish.handle_failed(attempt, reason, now));
         if let Some(attempt) = &mut self.attempt {
-            attempt.connections.retain(|_, known| *known != connection);
+            attempt.forget(connection);
         }
         self.follow_establish(now);
     }
@@ -79,6 +113,7 @@ impl Keeper {
         let Some(attempt) = &mut self.attempt else { return };
         let Some(greeting) = attempt.greeting.take_if(|greeting| greeting.connection == connection) else { return };
         attempt.connections.remove(&greeting.attempt);
+        let left = attempt.leaves.take();
         if let Some(establish) = &mut attempt.establish {
             establish.handle_welcomed();
         }
@@ -99,6 +134,13 @@ impl Keeper {
         self.dismiss_replaced();
         self.outputs.push_back(KeeperOutput::Changed);
         self.follow_establish(now);
+        if let Some(home) = left {
+            self.handle_moved(home, now);
+        }
+        if let Some(passage) = self.passages.get_mut(&connection) {
+            passage.handle_welcomed(now);
+        }
+        self.seek_opinion(now);
     }
 
     /// Ends the greeting that is under way: the next connection is greeted, or another race is run.
@@ -148,13 +190,12 @@ impl Keeper {
                 EstablishOutput::Greet { attempt: number, candidate } => self.greet(number, candidate, now),
                 EstablishOutput::KeepSpare { attempt: number, candidate } => {
                     let Some(connection) = attempt.connections.remove(&number) else { continue };
-                    self.drop_spare();
-                    self.spare = Some(Spare { connection, candidate, until: now + SPARE_FOR });
+                    self.keep_spare(connection, candidate, now);
                 }
                 EstablishOutput::Lost { untrusted } => return self.lose(untrusted, now),
                 EstablishOutput::Scored { candidate, score } => self.records.observe(candidate, score, now),
                 EstablishOutput::Start { attempt: number, candidate } => {
-                    let connection = self.next_connection();
+                    let connection = self.next_connection(candidate, now);
                     if let Some(attempt) = &mut self.attempt {
                         attempt.connections.insert(number, connection);
                     }
@@ -166,6 +207,12 @@ impl Keeper {
         if establish.is_some_and(Establish::is_finished) {
             self.attempt = None;
         }
+    }
+
+    /// Keeps an open connection beside the link for a while.
+    pub(super) fn keep_spare(&mut self, connection: ConnectionId, candidate: Candidate, now: Time) {
+        self.drop_spare();
+        self.spare = Some(Spare { connection, candidate, until: now + SPARE_FOR });
     }
 
     /// Begins with a connection that an earlier race left over, if there is one that is wanted.
@@ -198,6 +245,9 @@ impl Keeper {
         if let Some(attempt) = &mut self.attempt {
             attempt.greeting = Some(Greeting { attempt: number, connection, session: heir.number, candidate });
         }
+        if let Some(passage) = self.passages.get_mut(&connection) {
+            passage.handle_greeted(now);
+        }
         let (session, fresh) = (heir.number, heir.fresh);
         self.outputs.push_back(KeeperOutput::Greet { connection, candidate, session, fresh });
         self.outputs.push_back(KeeperOutput::Changed);
@@ -206,7 +256,14 @@ impl Keeper {
     /// No candidate gave a link.
     fn lose(&mut self, untrusted: bool, now: Time) {
         let retry_after = self.attempt.as_ref().and_then(|attempt| attempt.retry_after);
+        let was_move = self.attempt.as_ref().is_some_and(|attempt| attempt.leaves.is_some());
         self.stop_attempt();
+        if was_move {
+            self.end_in_vain(now);
+            if self.succession.for_request().is_some() && !self.is_doubted {
+                return;
+            }
+        }
         if let Some(after) = retry_after {
             self.reconnect.handle_retry_after(after, now);
         }
@@ -219,9 +276,11 @@ impl Keeper {
         self.outputs.push_back(KeeperOutput::Changed);
     }
 
-    fn next_connection(&mut self) -> ConnectionId {
+    pub(super) fn next_connection(&mut self, candidate: Candidate, now: Time) -> ConnectionId {
         self.connections += 1;
-        ConnectionId(self.connections)
+        let connection = ConnectionId(self.connections);
+        self.passages.insert(connection, Passage::new(candidate, now));
+        connection
     }
 
     /// Lets requests wait on, since an attempt to get a link came further.

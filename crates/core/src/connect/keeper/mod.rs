@@ -1,7 +1,9 @@
 //! Keeps a client's link: when one is sought, where, for which session, and what becomes of those it replaces.
 
 mod attempt;
+mod opinion;
 mod output;
+mod passage;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-use self::attempt::Attempt;
 pub use self::output::{
     ConnectionId, DropReason, Ended, KeeperConfig, KeeperFailure, KeeperOutput, OpenLink, Place, Prepared, Unit,
 };
+use self::{attempt::Attempt, opinion::Opinion, passage::Passage};
 use super::{
     Candidate, Establish, GreetFailure, LostReason, Means, RankedCandidate, Reconnect, ReconnectOutput, Record,
     Records, Remedy, Source, candidate, remedy,
@@ -51,6 +53,9 @@ pub struct Keeper {
     /// The unit of each session that had a link, where it is known.
     homes: BTreeMap<u64, Unit>,
     avoided: BTreeMap<Unit, Avoided>,
+    /// Of every connection that is not dropped yet.
+    passages: BTreeMap<ConnectionId, Passage>,
+    opinion: Opinion,
     is_doubted: bool,
     failure: Option<KeeperFailure>,
     /// Nothing but a new ticket or another network can help.
@@ -79,11 +84,13 @@ struct Spare {
     until: Time,
 }
 
-/// A unit that did not serve.
+/// A unit that was left.
 #[derive(Clone, Copy, Debug)]
 struct Avoided {
     until: Time,
     times: u32,
+    /// Its way is rough; it serves whoever has no other.
+    serves: bool,
 }
 
 impl Keeper {
@@ -105,6 +112,8 @@ impl Keeper {
             units: BTreeMap::new(),
             homes: BTreeMap::new(),
             avoided: BTreeMap::new(),
+            passages: BTreeMap::new(),
+            opinion: Opinion::default(),
             is_doubted: false,
             failure: None,
             is_blocked: false,
@@ -135,7 +144,7 @@ impl Keeper {
             Some(OpenLink { session, is_doubted, .. }) => {
                 let can_move = self.has_other_unit(session, now);
                 // At the same unit the session is resumed, and says what became of what it was given.
-                LinkView::Open { session, is_sure: !is_doubted || !can_move, can_move }
+                LinkView::Open { session, is_sure: !(is_doubted || self.is_moving()) || !can_move, can_move }
             }
             None if self.is_blocked => LinkView::None,
             None => {
@@ -261,6 +270,7 @@ impl Keeper {
         let Some(session) = self.session_of(connection) else { return };
         let was_current = self.succession.current() == Some(session);
         self.links.remove(&session);
+        self.passages.remove(&connection);
         match self.succession.handle_lost(session, ended == Ended::Orderly) {
             Fate::Resume => {
                 let reason = ended.reason();
@@ -313,9 +323,7 @@ impl Keeper {
         let Some(unit) = self.homes.get(&session).cloned().filter(|_| self.has_other_unit(session, now)) else {
             return false;
         };
-        let times = self.avoided.get(&unit).map_or(1, |avoided| avoided.times.saturating_add(1));
-        let wait = AVOID_STEP.saturating_mul(1 << (times - 1).min(AVOID_DOUBLINGS_MAX)).min(AVOID_MAX);
-        self.avoided.insert(unit, Avoided { until: now + wait, times });
+        self.avoid(unit, false, now);
         self.leave(session, LostReason::Left, now);
         true
     }
@@ -349,6 +357,7 @@ impl Keeper {
     /// Gives up whatever is being sought, as the client is being closed.
     pub fn handle_close(&mut self) {
         self.stop_attempt();
+        self.dismiss_opinion();
         self.drop_spare();
         self.is_blocked = true;
     }
@@ -358,6 +367,7 @@ impl Keeper {
         if self.spare.as_ref().is_some_and(|spare| spare.until <= now) {
             self.drop_spare();
         }
+        self.handle_opinion_timeout(now);
         self.reconnect.handle_timeout(now);
         if let Some(establish) = self.attempt.as_mut().and_then(|attempt| attempt.establish.as_mut()) {
             establish.handle_timeout(now);
@@ -372,7 +382,7 @@ impl Keeper {
         let attempt = self.attempt.as_ref().and_then(Attempt::poll_timeout);
         let reconnect = self.reconnect.poll_timeout().filter(|_| !self.is_blocked);
         let spare = self.spare.as_ref().map(|spare| spare.until);
-        [attempt, reconnect, spare].into_iter().flatten().min()
+        [attempt, reconnect, spare, self.opinion_timeout()].into_iter().flatten().min()
     }
 
     /// Returns the next thing the owner has to do.
@@ -380,7 +390,11 @@ impl Keeper {
         if self.outputs.is_empty() {
             self.follow_reconnect(now);
         }
-        self.outputs.pop_front()
+        let output = self.outputs.pop_front()?;
+        if let KeeperOutput::Drop { connection, .. } = output {
+            self.passages.remove(&connection);
+        }
+        Some(output)
     }
 
     fn follow_reconnect(&mut self, now: Time) {
@@ -452,9 +466,18 @@ impl Keeper {
         self.outputs.push_back(KeeperOutput::Changed);
     }
 
+    /// Lets the others come before a unit for a while.
+    fn avoid(&mut self, unit: Unit, serves: bool, now: Time) {
+        let times = self.avoided.get(&unit).map_or(1, |avoided| avoided.times.saturating_add(1));
+        let wait = AVOID_STEP.saturating_mul(1 << (times - 1).min(AVOID_DOUBLINGS_MAX)).min(AVOID_MAX);
+        self.avoided.insert(unit, Avoided { until: now + wait, times, serves });
+    }
+
     fn settle(&mut self, over: Option<Over>) {
         if let Some(Over { number, gap }) = over {
-            self.links.remove(&number);
+            if let Some(link) = self.links.remove(&number) {
+                self.passages.remove(&link.connection);
+            }
             self.homes.remove(&number);
             self.outputs.push_back(KeeperOutput::Settle { session: number, gap });
         }
@@ -492,7 +515,9 @@ impl Keeper {
     /// Says whether there is a unit that a session could be left for.
     fn has_other_unit(&self, session: u64, now: Time) -> bool {
         let Some(home) = self.homes.get(&session) else { return false };
-        self.units.values().any(|unit| unit != home && !self.is_avoided(unit, now))
+        let may_serve =
+            |unit: &Unit| !self.is_avoided(unit, now) || self.avoided.get(unit).is_some_and(|avoided| avoided.serves);
+        self.units.values().any(|unit| unit != home && may_serve(unit))
     }
 
     fn is_avoided(&self, unit: &Unit, now: Time) -> bool {

@@ -231,6 +231,7 @@ impl Device {
                 | ClientEvent::List(_)
                 | ClientEvent::Policy(_)
                 | ClientEvent::Push { .. } => {}
+                ClientEvent::Late => keeper.handle_late(number, now),
                 ClientEvent::Trusted => keeper.handle_trusted(number),
                 ClientEvent::Refused { code, detail, retry_after } => {
                     keeper.handle_refused(number, (code, detail, retry_after), false, now);

@@ -23,10 +23,13 @@ impl Default for AdmissionConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipeRefusal {
-    /// Its date is too far from the gateway's time.
-    #[error("date of the request is too far from the gateway's time")]
-    ClockSkew,
-    /// As many requests are remembered as may be, and none is forgotten for another.
+    /// Its date is too far ahead of the gateway's time. What comes again later may be taken then.
+    #[error("date of the request is too far ahead of the gateway's time")]
+    ClockAhead,
+    /// Its date is too far behind the gateway's time.
+    #[error("date of the request is too far behind the gateway's time")]
+    ClockBehind,
+    /// As many requests are remembered as may be, and none is forgotten for another. What comes again later may be taken then.
     #[error("too many requests to remember")]
     Full,
     /// It was taken before.
@@ -34,7 +37,12 @@ pub enum PipeRefusal {
     Replayed,
     /// It could have been taken by an earlier process, or before the gateway's clock was set back, and may not run twice.
     #[error("request may have been taken before a restart")]
-    TooEarly,
+    TooEarly {
+        /// For how long this process has taken requests. Who sealed the request later than that knows that no earlier one took it.
+        up: Duration,
+        /// The newest date that is refused like this, Unix time in ms, and stays refused.
+        floor_ms: u64,
+    },
 }
 
 impl PipeRefusal {
@@ -42,22 +50,23 @@ impl PipeRefusal {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::ClockSkew => "clock_skew",
+            Self::ClockAhead | Self::ClockBehind => "clock_skew",
             Self::Full => "replay_window_full",
             Self::Replayed => "replayed",
-            Self::TooEarly => "restarted",
+            Self::TooEarly { .. } => "restarted",
         }
     }
 
-    /// Whether another copy of the request may have been executed.
+    /// Whether another copy of the request may have been executed, or may yet be.
     ///
     /// If not, that holds for who sent the request less than twice the skew ago: for so long every request that ran is
     /// remembered.
     #[must_use]
     pub const fn executed(self) -> bool {
         match self {
-            Self::ClockSkew | Self::Full => false,
-            Self::Replayed | Self::TooEarly => true,
+            Self::ClockBehind => false,
+            // Nothing keeps a copy of the first two out when their date has come, or when there is room.
+            Self::ClockAhead | Self::Full | Self::Replayed | Self::TooEarly { .. } => true,
         }
     }
 }
@@ -67,12 +76,13 @@ impl PipeRefusal {
 /// A request counts as young while its date lies within the skew of the gateway's time, so each key is kept for at least
 /// twice the skew. Two generations of that age are held; when the older one is dropped, its newest date becomes the floor,
 /// below which nothing is taken that may not run twice. So neither a restart nor a clock that is set back opens the way
-/// for a request that ran before.
+/// for a request that ran before, or for one that was refused for good.
 #[derive(Debug)]
 pub struct Admission {
     config: AdmissionConfig,
     current: Generation,
     previous: Generation,
+    began: Time,
     turned: Time,
     floor_ms: u64,
     restart: Option<Restart>,
@@ -98,7 +108,7 @@ impl Admission {
     #[must_use]
     pub fn new(config: AdmissionConfig, now: Time) -> Self {
         let (current, previous) = Default::default();
-        Self { config, current, previous, turned: now, floor_ms: 0, restart: None }
+        Self { config, current, previous, began: now, turned: now, floor_ms: 0, restart: None }
     }
 
     /// Makes an admission for keys that an earlier process may have taken requests with; `unix_ms` is the gateway's time.
@@ -133,13 +143,18 @@ impl Admission {
         let kept_for = self.config.skew.saturating_mul(2);
         let restart = self.restart.filter(|restart| now.since(restart.at) < kept_for);
         if !repeatable && restart.is_some_and(|restart| date_ms <= restart.newest_ms) {
-            return Err(PipeRefusal::TooEarly);
+            return Err(self.too_early(now));
         }
         if date_ms.abs_diff(unix_ms) > millis(self.config.skew) {
-            return Err(PipeRefusal::ClockSkew);
+            if date_ms > unix_ms {
+                return Err(PipeRefusal::ClockAhead);
+            }
+            // Its sender sends another in its place, so it stays out though the clock be set back.
+            self.floor_ms = self.floor_ms.max(date_ms);
+            return Err(PipeRefusal::ClockBehind);
         }
         if !repeatable && date_ms <= self.floor_ms {
-            return Err(PipeRefusal::TooEarly);
+            return Err(self.too_early(now));
         }
         if self.remembered() >= self.config.requests_max {
             return Err(PipeRefusal::Full);
@@ -153,6 +168,10 @@ impl Admission {
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.current.keys.len() + self.previous.keys.len()
+    }
+
+    fn too_early(&self, now: Time) -> PipeRefusal {
+        PipeRefusal::TooEarly { up: now.since(self.began), floor_ms: self.floor_ms }
     }
 
     fn turn(&mut self, now: Time) {

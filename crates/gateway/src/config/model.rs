@@ -187,8 +187,9 @@ section! {
 section! {
     /// Requests with an `Idempotency-Key`.
     pub struct IdempotencyConfig {
-        /// Time that a finished request is remembered. The memory is lost when the process ends.
-        pub ttl: Duration [between(secs(1), DAY)] = secs(10 * 60);
+        /// Time that a finished request is remembered, at least as long as a sealed request may be repeated. The memory is lost when the
+        /// process ends.
+        pub ttl: Duration [between(secs(2 * 60), DAY)] = secs(10 * 60);
         /// Keys remembered at once, about 300 bytes each; requests with further ones are refused with 503, unexecuted.
         pub keys_max: usize [between(1, 100_000_000)] = 262_144;
         /// Bytes of the answers kept, all together. Beyond that the oldest go first; a repeat then gets 409 `key_answer_gone`.

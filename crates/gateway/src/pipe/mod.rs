@@ -166,8 +166,12 @@ impl Pipe {
                 }
             },
         };
-        let sealed = answer.seal(response).map_err(|error| {
+        let unsealable = |error| {
             warn!(%error, "answer cannot go through the sealed pipe");
+            self.refused(Inner::AnswerUnsealable)
+        };
+        let sealed = answer.seal_or(response, unsealable).map_err(|error| {
+            warn!(%error, "answer cannot be sealed");
             Outer::Cut
         })?;
         Ok(whole(ANSWER_TYPE, sealed))

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use ropeway_core::pipe::PipeRefusal;
-use ropeway_net::pipe::{Content, DATE_PROBLEM, KEY_PROBLEM, OpenError, http_date};
+use ropeway_net::pipe::{Content, DATE_FROM_HEADER, DATE_PROBLEM, KEY_PROBLEM, OpenError, UP_HEADER, http_date};
 
 use crate::proxy::{ERROR_HEADER, NOT_EXECUTED_HEADER, ProxyBody, ProxyError};
 
@@ -38,6 +38,8 @@ pub(super) enum Inner {
     AnswerSlow,
     /// The answer is too large for the pipe.
     AnswerTooLarge,
+    /// The answer cannot be written as Binary HTTP, with too many headers for instance.
+    AnswerUnsealable,
     /// What was sealed is no request.
     Malformed,
     /// It is not taken.
@@ -96,6 +98,7 @@ impl Inner {
         match self {
             Self::AnswerSlow => "answer_slow",
             Self::AnswerTooLarge => "answer_too_large",
+            Self::AnswerUnsealable => "answer_unsealable",
             Self::Malformed => "malformed",
             Self::Refused(refusal) => refusal.name(),
         }
@@ -104,23 +107,23 @@ impl Inner {
     const fn status(self) -> StatusCode {
         match self {
             Self::AnswerSlow => StatusCode::GATEWAY_TIMEOUT,
-            Self::AnswerTooLarge => StatusCode::BAD_GATEWAY,
+            Self::AnswerTooLarge | Self::AnswerUnsealable => StatusCode::BAD_GATEWAY,
             Self::Malformed => StatusCode::BAD_REQUEST,
             Self::Refused(refusal) => match refusal {
                 // RFC 9458 section 6.5.2.
-                PipeRefusal::ClockSkew => StatusCode::BAD_REQUEST,
+                PipeRefusal::ClockAhead | PipeRefusal::ClockBehind => StatusCode::BAD_REQUEST,
                 PipeRefusal::Replayed => StatusCode::CONFLICT,
                 // RFC 8470 section 5.2.
-                PipeRefusal::TooEarly => StatusCode::TOO_EARLY,
+                PipeRefusal::TooEarly { .. } => StatusCode::TOO_EARLY,
                 PipeRefusal::Full | _ => StatusCode::SERVICE_UNAVAILABLE,
             },
         }
     }
 
-    /// Whether the request, or another copy of it, may have been executed.
+    /// Whether the request, or another copy of it, may have been executed or may yet be.
     const fn executed(self) -> bool {
         match self {
-            Self::AnswerSlow | Self::AnswerTooLarge => true,
+            Self::AnswerSlow | Self::AnswerTooLarge | Self::AnswerUnsealable => true,
             Self::Malformed => false,
             Self::Refused(refusal) => refusal.executed(),
         }
@@ -129,13 +132,22 @@ impl Inner {
     /// Makes the answer; every one tells the gateway's time, by which a client sets its offset.
     pub(super) fn into_response(self, unix_ms: u64) -> Response<Content> {
         let mut response = match self {
-            Self::Refused(PipeRefusal::ClockSkew) => problem(DATE_PROBLEM, "date is too far from the gateway's time"),
-            Self::AnswerSlow | Self::AnswerTooLarge | Self::Malformed | Self::Refused(_) => text(self.name()),
+            Self::Refused(PipeRefusal::ClockAhead | PipeRefusal::ClockBehind) => {
+                problem(DATE_PROBLEM, "date is too far from the gateway's time")
+            }
+            Self::AnswerSlow | Self::AnswerTooLarge | Self::AnswerUnsealable | Self::Malformed | Self::Refused(_) => {
+                text(self.name())
+            }
         };
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(header::DATE, http_date(unix_ms));
         headers.insert(ERROR_HEADER, HeaderValue::from_static(self.name()));
+        if let Self::Refused(PipeRefusal::TooEarly { up, floor_ms }) = self {
+            headers.insert(UP_HEADER, HeaderValue::from(u64::try_from(up.as_millis()).unwrap_or(u64::MAX)));
+            // Dates have seconds only.
+            headers.insert(DATE_FROM_HEADER, http_date((floor_ms / 1_000).saturating_add(1).saturating_mul(1_000)));
+        }
         if !self.executed() {
             headers.insert(NOT_EXECUTED_HEADER, HeaderValue::from_static("1"));
         }

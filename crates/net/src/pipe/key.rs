@@ -102,7 +102,28 @@ impl AnswerSealer {
     pub fn seal(self, response: Response<Content>) -> Result<Bytes, SealError> {
         let (head, content) = response.into_parts();
         let message = message::encode_response(&head, &content)?;
-        self.0.encapsulate(&message).map(Bytes::from).map_err(|_| SealError::Crypto)
+        self.sealed(&message)
+    }
+
+    /// Seals the answer, or another in its place where it cannot be written as Binary HTTP.
+    ///
+    /// # Errors
+    ///
+    /// A [`SealError`] if the other one cannot be written either, or the encryption fails.
+    pub fn seal_or(
+        self,
+        response: Response<Content>,
+        other: impl FnOnce(MessageError) -> Response<Content>,
+    ) -> Result<Bytes, SealError> {
+        let (head, content) = response.into_parts();
+        match message::encode_response(&head, &content) {
+            Ok(message) => self.sealed(&message),
+            Err(error) => self.seal(other(error)),
+        }
+    }
+
+    fn sealed(self, message: &[u8]) -> Result<Bytes, SealError> {
+        self.0.encapsulate(message).map(Bytes::from).map_err(|_| SealError::Crypto)
     }
 }
 

@@ -62,6 +62,12 @@ pub const KEY_PROBLEM: &str = "https://iana.org/assignments/http-problem-types#o
 /// Problem type for a date too far from the gateway's time (RFC 9458 section 6.5.2).
 pub const DATE_PROBLEM: &str = "https://iana.org/assignments/http-problem-types#date";
 
+/// Header of a refusal after a restart: for how many milliseconds the gateway's process has taken requests.
+pub const UP_HEADER: &str = "ropeway-up-ms";
+
+/// Header of a refusal after a restart: the first date that the gateway's process takes, as HTTP writes it.
+pub const DATE_FROM_HEADER: &str = "ropeway-date-from";
+
 /// DHKEM(X25519, HKDF-SHA256), the only way of agreeing on keys here (RFC 9180 section 7.1).
 const KEM_X25519: u16 = 0x0020;
 

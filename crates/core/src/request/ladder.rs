@@ -33,6 +33,8 @@ pub struct Ladder {
     passed_over: Option<Rung>,
     /// An answer said that the request was not executed.
     was_unexecuted: bool,
+    /// The answer is too large for the ways that hold it whole.
+    is_large: bool,
     /// It was counted as a request.
     is_counted: bool,
     /// How the last try ended.
@@ -130,6 +132,8 @@ pub enum TryEnd {
     NotSent,
     /// The peer ended it for a reason of its own.
     Reset,
+    /// The request may have been executed, and its answer is too large for a way that holds it whole ([`Way::is_held`]).
+    TooLarge,
 }
 
 /// What the owner of a ladder has to do next.
@@ -177,6 +181,7 @@ impl Ladder {
             links: 0,
             passed_over: None,
             was_unexecuted: false,
+            is_large: false,
             is_counted: false,
             last: None,
             has_failed: false,
@@ -208,6 +213,7 @@ impl Ladder {
             Some(_) | None => true,
         };
         self.rungs = rungs.into_iter().filter(is_new).collect();
+        self.leave_held_ways();
         if self.tries.is_empty() {
             self.settle(budget, now);
         }
@@ -269,9 +275,13 @@ impl Ladder {
     pub fn handle_ended(&mut self, number: TryId, end: TryEnd, budget: &mut Budget, now: Time) {
         let Some(ended) = self.tries.remove(&number) else { return };
         self.last = Some(end);
+        self.is_large |= end == TryEnd::TooLarge;
+        self.leave_held_ways();
         let again = self.facts.replayable;
         let goes_on = match end {
-            TryEnd::MayHaveRun => again && self.facts.idempotent && (!self.tries.is_empty() || budget.pay()),
+            TryEnd::MayHaveRun | TryEnd::TooLarge => {
+                again && self.facts.idempotent && (!self.tries.is_empty() || budget.pay())
+            }
             // A gateway that is too busy must not be asked over and over by everyone.
             TryEnd::NotExecuted => again && (!std::mem::replace(&mut self.was_unexecuted, true) || budget.pay()),
             TryEnd::NotSent => true,
@@ -392,11 +402,18 @@ impl Ladder {
         self.fail_unless_running();
     }
 
+    /// Leaves out the ways that hold an answer whole, once it is known to be too large for them.
+    fn leave_held_ways(&mut self) {
+        if self.is_large {
+            self.rungs.retain(|rung| !rung.way.is_held());
+        }
+    }
+
     fn fail_unless_running(&mut self) {
         if self.tries.is_empty() && !self.has_failed {
             self.has_failed = true;
             self.outputs.push_back(LadderOutput::Fail(match self.last {
-                Some(TryEnd::MayHaveRun) => Failure::OutcomeUnknown,
+                Some(TryEnd::MayHaveRun | TryEnd::TooLarge) => Failure::OutcomeUnknown,
                 Some(TryEnd::NotExecuted | TryEnd::NotSent) | None => Failure::NotExecuted,
                 Some(TryEnd::Reset) => Failure::Reset,
             }));

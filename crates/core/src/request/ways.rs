@@ -40,6 +40,15 @@ impl Way {
         }
     }
 
+    /// Says whether requests and answers go this way in one piece, and so only up to a size.
+    #[must_use]
+    pub const fn is_held(self) -> bool {
+        match self {
+            Self::Pipe | Self::Plain => true,
+            Self::Address | Self::Link | Self::Name | Self::Original => false,
+        }
+    }
+
     /// Says whether a gateway serves what goes this way, under what it serves at all.
     #[must_use]
     pub const fn needs_gateway(self) -> bool {

@@ -254,6 +254,7 @@ impl Sources {
             Ok(list) => {
                 if self.held.as_ref().is_none_or(|held| held.list.epoch_ms < list.epoch_ms) {
                     self.held = Some(Held::new(list, now, wall_ms));
+                    self.hints.handle_list();
                     self.outputs.push(SourcesOutput::Store(document.clone()));
                     self.outputs.push(SourcesOutput::Changed);
                 }

@@ -25,11 +25,12 @@ use self::{
     ask::Asks,
     list::{Held, Round},
     names::Entry,
-    servers::Servers,
+    servers::{Hints, Servers},
 };
 use crate::{
     Time,
     policy::Policy,
+    random::within,
     wire::list::{HostAddress, ListError, Verifier},
 };
 
@@ -61,6 +62,8 @@ pub struct Sources {
     fetch_failures: u32,
     /// When other units were last asked in need.
     rescued_at: Option<Time>,
+    /// Hints that keys are out of date.
+    hints: Hints,
     /// Addresses whose certificate was not the host's, and until when they are not believed.
     untrusted: BTreeMap<(String, IpAddr), Time>,
     outputs: output::Queue,
@@ -87,6 +90,7 @@ impl Sources {
             round: None,
             fetch_failures: 0,
             rescued_at: None,
+            hints: Hints::default(),
             untrusted: BTreeMap::new(),
             outputs: output::Queue::default(),
             config,
@@ -160,6 +164,19 @@ impl Sources {
         }
     }
 
+    /// Whoever answered at a gateway's address claims not to know a key of the list. Anyone can claim that, so the list stays as it is,
+    /// but a newer one is fetched soon: at most every 30 s, and twice as seldom each time that there was none.
+    pub fn handle_key_unknown(&mut self, now: Time) {
+        if !self.verifier.has_keys() || !self.hints.take(now) {
+            return;
+        }
+        // Everyone who is told so after a restart would ask at once.
+        let soon = now + within(&mut self.rng, HINTED_WITHIN);
+        if self.round.is_none() {
+            self.refresh_at = Some(self.refresh_at.map_or(soon, |at| at.min(soon)));
+        }
+    }
+
     /// The certificate of this address was not the host's: it is not offered for the host for a while.
     pub fn handle_untrusted(&mut self, host: &str, address: IpAddr, now: Time) {
         let host = names::normalised(host);
@@ -184,6 +201,7 @@ impl Sources {
         }
         if self.verifier.has_keys() {
             self.fetch_failures = 0;
+            self.hints = Hints::default();
             let soon = now + FIRST_FETCH_AFTER;
             self.refresh_at = Some(self.refresh_at.map_or(soon, |at| at.min(soon)));
         }
@@ -256,6 +274,10 @@ const FIRST_FETCH_AFTER: Duration = Duration::from_secs(5);
 
 /// Time between two calls to other units in need. 5 s; a race of five silent addresses takes longer. Our choice.
 const RESCUE_PAUSE: Duration = Duration::from_secs(5);
+
+/// Time within which a list is fetched after a hint, at a moment of each client's own. 2 s; our choice: the next request of a person
+/// comes later, and a restarted gateway sees its clients apart.
+const HINTED_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long an address with a wrong certificate is not offered. 10 min; longer than most hijacked answers are cached, shorter than an
 /// operator's mistake is forgiven. Our choice.

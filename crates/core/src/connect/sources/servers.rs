@@ -1,4 +1,4 @@
-//! Which servers are left alone for a while.
+//! Which servers are left alone for a while, and which hints.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -41,6 +41,40 @@ impl Servers {
         strikes.until = now + pause;
     }
 }
+
+/// Hints that a newer list may be had, which anyone on the way can give.
+#[derive(Debug, Default)]
+pub(super) struct Hints {
+    rest_until: Option<Time>,
+    in_vain: u32,
+}
+
+impl Hints {
+    /// Says whether a hint is followed, and takes it that it is in vain until a newer list comes.
+    pub(super) fn take(&mut self, now: Time) -> bool {
+        if self.rest_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        let pause = HINT_PAUSE.saturating_mul(1 << self.in_vain.min(HINT_DOUBLINGS_MAX)).min(HINT_PAUSE_MAX);
+        self.in_vain = self.in_vain.saturating_add(1);
+        self.rest_until = Some(now + pause);
+        true
+    }
+
+    /// A newer list came.
+    pub(super) const fn handle_list(&mut self) {
+        self.in_vain = 0;
+    }
+}
+
+/// Pause after a hint that was followed. 30 s, as after a fetch that failed; our choice.
+const HINT_PAUSE: Duration = Duration::from_secs(30);
+
+/// Longest such pause. 30 min, as after fetches that failed; our choice.
+const HINT_PAUSE_MAX: Duration = Duration::from_secs(1_800);
+
+/// Doublings that are counted; HINT_PAUSE_MAX is reached before.
+const HINT_DOUBLINGS_MAX: u32 = 8;
 
 /// Pause after a first failure. 1 s, gRPC's `connection-backoff.md`.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -19,8 +19,13 @@ enum Happening {
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
-    let end =
-        prop_oneof![Just(TryEnd::MayHaveRun), Just(TryEnd::NotExecuted), Just(TryEnd::NotSent), Just(TryEnd::Reset)];
+    let end = prop::sample::select(vec![
+        TryEnd::MayHaveRun,
+        TryEnd::NotExecuted,
+        TryEnd::NotSent,
+        TryEnd::Reset,
+        TryEnd::TooLarge,
+    ]);
     let link = prop_oneof![
         Just(LinkView::None),
         Just(LinkView::Sought { since: None, alive_at: None, is_exhausted: false }),
@@ -86,7 +91,7 @@ impl Owner {
                 // What was not handed over cannot have run.
                 let end = if was_handed_over { end } else { TryEnd::NotSent };
                 self.tries.remove(&number);
-                self.ran += usize::from(matches!(end, TryEnd::MayHaveRun | TryEnd::Reset));
+                self.ran += usize::from(matches!(end, TryEnd::MayHaveRun | TryEnd::Reset | TryEnd::TooLarge));
                 self.ladder.handle_ended(number, end, &mut self.budget, self.now);
             }
             Happening::HandedOver(which) => {

@@ -142,6 +142,22 @@ fn what_may_have_run_goes_on_only_if_it_may_run_twice_and_is_paid_for() {
 }
 
 #[test]
+fn an_answer_too_large_for_one_way_that_holds_it_is_not_asked_for_by_another() {
+    let [pipe, plain] = [Way::Pipe, Way::Plain].map(|way| Rung { way, ..NAME });
+    let mut get = Climb::new(GET, &[pipe, pipe, plain, NAME], LinkView::None);
+    assert_eq!(get.asks(), ["1+pipe"]);
+    assert_eq!(get.end(1, TryEnd::TooLarge).asks(), ["2+name"]);
+    get.ladder.replace(GET, [pipe, plain, NAME, NAME], &mut get.budget, get.now);
+    assert_eq!(get.end(2, TryEnd::NotSent).asks(), ["3+name"], "nor when more ways become known");
+    let mut alone = Climb::new(GET, &[pipe, pipe, plain], LinkView::None);
+    alone.asks();
+    assert_eq!(alone.end(1, TryEnd::TooLarge).asks(), ["OutcomeUnknown"]);
+    let mut post = Climb::new(POST, &[pipe, NAME], LinkView::None);
+    post.asks();
+    assert_eq!(post.end(1, TryEnd::TooLarge).asks(), ["OutcomeUnknown"], "it has run");
+}
+
+#[test]
 fn a_way_that_takes_its_time_is_joined_by_the_next_and_may_still_answer() {
     let mut climb = Climb::new(GET, &[LINK, NAME], open(7));
     assert_eq!(climb.asks(), ["1+link 7"]);

@@ -263,3 +263,35 @@ fn a_new_network_brings_a_fetch_soon_and_forgives_what_failed_on_the_old_one() {
     stage.pass(Duration::from_secs(5));
     assert_eq!(stage.asked_for_list().len(), 1);
 }
+
+#[test]
+fn a_key_that_is_said_to_be_unknown_brings_a_fetch_soon_and_ever_more_seldom_where_it_is_in_vain() {
+    let mut stage = Stage::new(config());
+    stage.push(&list(WALL_MS));
+    let mut asked_at = Vec::new();
+    for _ in 0..3_600 {
+        // Somebody on the way says so all the time, and nobody has a newer list.
+        stage.sources.handle_key_unknown(stage.now);
+        stage.pass(Duration::from_secs(1));
+        for (ask, ..) in std::mem::take(&mut stage.asked) {
+            asked_at.push(stage.now);
+            stage.answer(ask, Answer::NotModified);
+        }
+    }
+    assert!(asked_at[0] <= Time::ZERO + Duration::from_secs(3), "{asked_at:?}");
+    assert!((5..10).contains(&asked_at.len()), "within an hour: {asked_at:?}");
+
+    stage.push(&list(WALL_MS + 1));
+    stage.pass(Duration::from_secs(1_800));
+    stage.asked.clear();
+    for fetches in 1..3 {
+        stage.sources.handle_key_unknown(stage.now);
+        stage.pass(Duration::from_secs(30));
+        let (ask, ..) = stage.asked.pop().expect("a hint is followed again once one was right");
+        stage.answer(ask, Answer::List(sealed(&list(WALL_MS + 1 + fetches))));
+    }
+    let mut keyless = Stage::new(SourcesConfig { list_keys: Vec::new(), ..config() });
+    keyless.sources.handle_key_unknown(keyless.now);
+    keyless.pass(Duration::from_secs(60));
+    assert_eq!(keyless.asked_for_list(), [], "no list would be believed");
+}

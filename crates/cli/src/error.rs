@@ -158,6 +158,7 @@ impl CommandError {
 fn request_kind(error: &ropeway::Error) -> (&'static str, u8) {
     use ropeway::Error;
     match error {
+        Error::AnswerTooLarge { .. } => ("answer_too_large", EXIT_FAILED),
         Error::Body(_) => ("body", EXIT_FAILED),
         Error::BodyCorrupt { .. } => ("body_corrupt", EXIT_PARTIAL),
         Error::BodyCut { .. } => ("body_cut", EXIT_PARTIAL),

@@ -18,6 +18,17 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The request was executed, and its answer is too large for the way it went; no other way brought it, or the request must not run
+    /// a second time to be sent by one.
+    #[error("{host} executed the request, and its answer is too large for the way {way} ({timeline})")]
+    AnswerTooLarge {
+        /// The host.
+        host: String,
+        /// By which way it was to come.
+        way: Way,
+        /// What was tried.
+        timeline: Box<Timeline>,
+    },
     /// The body of the request, which the app produces, failed.
     #[error("body of the request failed: {0}")]
     Body(#[source] BoxError),
@@ -233,7 +244,10 @@ impl Error {
             | Self::TooManyTopics { .. }
             | Self::TooManyWaiting { .. } => Side::Local,
             Self::BodyCut { side, .. } => *side,
-            Self::BodyCorrupt { .. } | Self::BodyInflated { .. } | Self::BrokeOff { .. } => Side::Service,
+            Self::AnswerTooLarge { .. }
+            | Self::BodyCorrupt { .. }
+            | Self::BodyInflated { .. }
+            | Self::BrokeOff { .. } => Side::Service,
             Self::NoWay { .. }
             | Self::NotExecuted { .. }
             | Self::OutcomeUnknown { .. }
@@ -261,7 +275,8 @@ impl Error {
             | Self::PlainHttp { .. }
             | Self::TooFrequent { .. }
             | Self::TooManyTopics { .. } => Retry::Never,
-            Self::BodyCorrupt { .. }
+            Self::AnswerTooLarge { .. }
+            | Self::BodyCorrupt { .. }
             | Self::BodyCut { .. }
             | Self::BrokeOff { .. }
             | Self::OutcomeUnknown { .. }
@@ -286,7 +301,8 @@ impl Error {
     #[must_use]
     pub const fn timeline(&self) -> Option<&Timeline> {
         match self {
-            Self::BrokeOff { timeline, .. }
+            Self::AnswerTooLarge { timeline, .. }
+            | Self::BrokeOff { timeline, .. }
             | Self::NoWay { timeline, .. }
             | Self::NotExecuted { timeline, .. }
             | Self::OutcomeUnknown { timeline }

@@ -28,7 +28,7 @@ use ropeway_net::signed::{Ask, VerifyError};
 
 use crate::{
     Body, Phase,
-    way::{Cause, Failed, Shape, Trace, exchange, hold},
+    way::{Cause, Failed, Fate, Shape, Trace, exchange, hold},
 };
 
 pub use ropeway_net::signed::VerifyingKey;
@@ -65,7 +65,7 @@ impl Plain {
     /// # Errors
     ///
     /// A [`Failed`] that says whether the request was executed. [`Cause::Tampered`] means that the answer was not the
-    /// gateway's; the request may have run.
+    /// gateway's; the request may have run. [`Cause::AnswerHeldBack`] means that it has run, and that its answer is too large.
     pub async fn send(
         &self,
         request: Request<Body>,
@@ -109,6 +109,11 @@ impl Plain {
             };
             Failed::after(address, Phase::Answer, cause)
         })?;
+        // A service cannot say so: gateways take its headers of this kind off.
+        if verified.headers().get(ERROR_HEADER).is_some_and(|name| name == ANSWER_TOO_LARGE) {
+            let (phase, fate, cause) = (Phase::Answer, Fate::Executed, Cause::AnswerHeldBack);
+            return Err(Failed { address, phase, fate, cause });
+        }
         Ok(verified.map(Body::from))
     }
 }
@@ -126,6 +131,10 @@ fn origin_form(uri: &Uri) -> Uri {
     let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     Uri::from(path)
 }
+
+/// Header by which a gateway names why it did not answer, and its name for an answer that it cannot send whole.
+const ERROR_HEADER: &str = "ropeway-error";
+const ANSWER_TOO_LARGE: &str = "answer_too_large";
 
 /// Headers that would let whoever reads them act for the user.
 const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];

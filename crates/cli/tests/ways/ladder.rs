@@ -3,7 +3,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,6 +25,10 @@ use crate::support::{World, read_answer, read_head};
 pub(crate) struct Between {
     pub(crate) address: SocketAddr,
     pub(crate) mood: watch::Sender<Mood>,
+    /// Answers that are yet to be lost.
+    pub(crate) losses: Arc<AtomicUsize>,
+    /// Whoever waits for a lost answer is not told.
+    pub(crate) is_silent: Arc<AtomicBool>,
 }
 
 /// What gets through.
@@ -39,19 +46,23 @@ impl Between {
     pub(crate) async fn new() -> (Self, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        (Self { address, mood: watch::Sender::new(Mood::All) }, listener)
+        (
+            Self { address, mood: watch::Sender::new(Mood::All), losses: Arc::default(), is_silent: Arc::default() },
+            listener,
+        )
     }
 
     pub(crate) fn stand(&self, listener: TcpListener, gateway: SocketAddr) {
         let mood = self.mood.subscribe();
+        let lossy = (Arc::clone(&self.losses), Arc::clone(&self.is_silent));
         tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
-                let mut mood = mood.clone();
+                let (mut mood, lossy) = (mood.clone(), lossy.clone());
                 tokio::spawn(async move {
                     let now = *mood.borrow_and_update();
                     tokio::select! {
-                        _ = pass(client, gateway, now) => {}
+                        _ = pass(client, gateway, now, &lossy) => {}
                         _ = mood.changed() => {}
                     }
                 });
@@ -60,7 +71,12 @@ impl Between {
     }
 }
 
-async fn pass(mut client: TcpStream, gateway: SocketAddr, mood: Mood) -> Option<()> {
+async fn pass(
+    mut client: TcpStream,
+    gateway: SocketAddr,
+    mood: Mood,
+    (losses, is_silent): &(Arc<AtomicUsize>, Arc<AtomicBool>),
+) -> Option<()> {
     let mut first = [0];
     client.peek(&mut first).await.ok()?;
     let is_tls = first[0] == 0x16;
@@ -68,7 +84,9 @@ async fn pass(mut client: TcpStream, gateway: SocketAddr, mood: Mood) -> Option<
         return None;
     }
     let mut server = TcpStream::connect(gateway).await.ok()?;
-    if mood != Mood::Tampering {
+    let one_less = |left: usize| left.checked_sub(1);
+    let is_lost = !is_tls && losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
+    if mood != Mood::Tampering && !is_lost {
         copy_bidirectional(&mut client, &mut server).await.ok()?;
         return Some(());
     }
@@ -78,20 +96,26 @@ async fn pass(mut client: TcpStream, gateway: SocketAddr, mood: Mood) -> Option<
     client.read_exact(&mut content).await.ok()?;
     server.write_all(&[asked.as_bytes(), &content].concat()).await.ok()?;
     let mut answer = read_answer(&mut server).await;
+    if is_lost {
+        if is_silent.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        return None;
+    }
     *answer.last_mut()? ^= 1;
     client.write_all(&answer).await.ok()
 }
 
 /// A gateway behind somebody, its list, and a client that knows no more than the list.
-struct Scene {
-    world: World,
-    between: Between,
-    client: Client,
+pub(crate) struct Scene {
+    pub(crate) world: World,
+    pub(crate) between: Between,
+    pub(crate) client: Client,
     events: Arc<Mutex<Vec<Event>>>,
 }
 
 impl Scene {
-    async fn new(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn new(change: impl FnOnce(&mut Config)) -> Self {
         let (between, listener) = Between::new().await;
         let address = between.address;
         let world = World::new(|config| {
@@ -128,12 +152,18 @@ impl Scene {
     }
 
     /// Lets something else through from now on, and has the client find its connections gone.
-    async fn set(&self, mood: Mood) {
+    pub(crate) async fn set(&self, mood: Mood) {
         self.between.mood.send_replace(mood);
         let _ = self.client.get("https://api.test/after").send().await;
     }
 
-    async fn post(&self, path: &str) -> Result<(Way, String), Error> {
+    /// Ends the gateway and starts another one in its place.
+    pub(crate) async fn restart(&mut self) {
+        self.world.config.gateway.tcp_listen = self.world.address();
+        self.world.restart().await;
+    }
+
+    pub(crate) async fn post(&self, path: &str) -> Result<(Way, String), Error> {
         let sending = self.client.post(format!("https://api.test{path}")).body("one pear").send();
         let answer = timeout(Duration::from_secs(60), sending).await.expect("it never ended")?;
         let way = answer.timeline().answered().unwrap().way;

@@ -2,6 +2,7 @@
 
 mod fleet;
 mod ladder;
+mod lost;
 mod middlebox;
 mod pipe;
 mod plain;

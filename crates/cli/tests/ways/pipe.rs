@@ -1,12 +1,14 @@
 //! The sealed pipe from end to end.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use ropeway::{
     Phase,
     pipe::{Pipe, PipeConfig, PipeTarget},
-    way::{Cause, Failed, Fate, Shape},
+    way::{Cause, Failed, Fate, Redate, Shape},
 };
 use ropeway_net::{
     pipe::{AnswerOpener, Content, OpenError, PipeKey},
@@ -39,11 +41,6 @@ async fn send(world: &World, request: Request<ropeway::Body>) -> Result<http::Re
     Pipe::default().send(request, &world.pipe(), Shape::Http11, 0).await
 }
 
-fn refused(failed: &Failed) -> (&str, Fate) {
-    let Cause::Refused { name } = &failed.cause else { panic!("{failed}") };
-    (name, failed.fate)
-}
-
 #[tokio::test]
 async fn a_sealed_request_reaches_its_service_over_plain_http() {
     let world = World::new(|_| ()).await;
@@ -63,10 +60,11 @@ async fn a_sealed_request_reaches_its_service_over_plain_http() {
 #[tokio::test]
 async fn a_clock_two_minutes_off_is_set_right_by_the_refusal() {
     let world = World::new(|_| ()).await;
-    for offset_ms in [-120_000, 120_000] {
+    // Whoever keeps a copy of the one that is dated ahead could have it taken two minutes later.
+    for (offset_ms, fate) in [(-120_000, Fate::NotExecuted), (120_000, Fate::MayHaveRun)] {
         let request = post("https://api.test/", "");
         let failed = Pipe::default().send(request, &world.pipe(), Shape::Http11, offset_ms).await.unwrap_err();
-        assert_eq!((failed.fate, failed.phase), (Fate::NotExecuted, Phase::Answer));
+        assert_eq!((failed.fate, failed.phase), (fate, Phase::Answer));
         let Cause::Clock { offset_ms } = failed.cause else { panic!("{failed}") };
         assert!(offset_ms.abs() <= 2_000, "{offset_ms}");
         Pipe::default().send(post("https://api.test/", ""), &world.pipe(), Shape::Http11, offset_ms).await.unwrap();
@@ -189,17 +187,42 @@ async fn after_a_restart_nothing_runs_that_the_last_process_may_have_run() {
     let again = say(world.address(), &carried("1.1", &sealed)).await;
     let answer = opener.open(body(&again)).unwrap();
     assert_eq!(answer.status(), StatusCode::TOO_EARLY);
+    assert!(answer.headers().contains_key("ropeway-up-ms"), "{answer:?}");
     assert_eq!(world.service.executed(), 1);
-    let failed = send(&world, post("https://api.test/", "")).await.unwrap_err();
-    assert_eq!(refused(&failed), ("restarted", Fate::MayHaveRun));
     send(&world, get("https://api.test/")).await.unwrap();
+}
+
+#[tokio::test]
+async fn after_a_restart_a_new_post_is_known_not_to_have_run_and_is_taken_with_a_later_date() {
+    let mut world = World::new(|_| ()).await;
+    world.restart().await;
+    // A request that is older than the process may have run in the one before, as far as anybody knows.
+    let (again, told): (Redate, _) = loop {
+        let failed = send(&world, post("https://api.test/", "")).await.unwrap_err();
+        let told = failed.to_string();
+        let Cause::Restarted { again: Some(again), .. } = failed.cause else { panic!("{failed}") };
+        if failed.fate == Fate::NotExecuted {
+            break (again, told);
+        }
+        assert_eq!(failed.fate, Fate::MayHaveRun);
+    };
+    assert!(told.contains("gateway was restarted 0 s ago"), "{told}");
+    assert!(again.pause <= Duration::from_secs(2), "{again:?}");
+    // Until the pause is over it has an earlier date, which may have been taken.
+    while let Err(failed) =
+        Pipe::default().send(post("https://api.test/", ""), &world.pipe(), Shape::Http11, again.offset_ms).await
+    {
+        assert!(matches!(failed.cause, Cause::Restarted { .. }), "{failed}");
+    }
+    assert_eq!((world.service.executed(), world.pipe_requests("answered")), (1, 1));
 }
 
 #[tokio::test]
 async fn the_pipe_keeps_the_limits_of_routes_and_its_own() {
     let world = World::new(|config| config.pipe.answer_bytes_max = 2_000).await;
     let failed = send(&world, get("https://api.test/?2000")).await.unwrap_err();
-    assert_eq!(refused(&failed), ("answer_too_large", Fate::MayHaveRun));
+    assert!(matches!(failed.cause, Cause::AnswerHeldBack), "{failed}");
+    assert_eq!(failed.fate, Fate::Executed);
     let answer = send(&world, get("https://elsewhere.test/")).await.unwrap();
     assert_eq!(
         (answer.status(), answer.headers()["ropeway-error"].to_str().unwrap()),

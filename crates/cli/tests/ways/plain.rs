@@ -71,8 +71,9 @@ async fn refusals_are_signed_as_well() {
         config.routes[0].plain_http = true;
     })
     .await;
-    let answer = send(&world, get("https://api.test/?2000")).await.unwrap();
-    assert_eq!((answer.status(), error(&answer)), (StatusCode::BAD_GATEWAY, "answer_too_large".to_owned()));
+    let failed = send(&world, get("https://api.test/?2000")).await.unwrap_err();
+    assert!(matches!(failed.cause, Cause::AnswerHeldBack), "{failed}");
+    assert_eq!((failed.fate, world.service.executed()), (Fate::Executed, 1));
 }
 
 #[tokio::test]

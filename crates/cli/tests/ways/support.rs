@@ -58,6 +58,8 @@ impl World {
         std::fs::write(folder.path().join("gateway.pem"), signed.cert.pem()).unwrap();
         std::fs::write(folder.path().join("gateway.key"), signed.signing_key.serialize_pem()).unwrap();
         std::fs::write(folder.path().join("admin.token"), "secret").unwrap();
+        let list_key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        std::fs::write(folder.path().join("list.key"), list_key.serialize_pem()).unwrap();
         let service = Arc::new(Service::default());
         let upstream = Service::start(&service).await;
         let mut config = Config::default();

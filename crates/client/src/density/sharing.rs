@@ -205,6 +205,9 @@ impl Whole {
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not named would not be a follower's failure too")]
 fn copied(error: &Error) -> Option<Error> {
     Some(match error {
+        Error::AnswerTooLarge { host, way, timeline } => {
+            Error::AnswerTooLarge { host: host.clone(), way: *way, timeline: timeline.clone() }
+        }
         Error::BrokeOff { host, way, reason, timeline } => {
             Error::BrokeOff { host: host.clone(), way: *way, reason: reason.clone(), timeline: timeline.clone() }
         }

@@ -213,6 +213,8 @@ impl Run {
             handle: self.handle.clone(),
             host: self.host.clone(),
             idempotent: ways.facts.idempotent,
+            is_keyed: ways.is_served && self.head.headers().contains_key(IDEMPOTENCY_KEY),
+            first_byte: rung.first_byte,
             shape: if rung.is_last { Shape::Http10 } else { Shape::Http11 },
             slot: Arc::clone(&self.body),
             began: self.handle.shared().clock.now(),

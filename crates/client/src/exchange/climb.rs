@@ -44,6 +44,8 @@ struct Climb {
     unexecuted: Option<Response<Body>>,
     /// How the last try ended.
     last: Option<Error>,
+    /// The request was executed, and its answer was too large for a way.
+    large: Option<Error>,
     /// The request is counted among those that wait for a link.
     waiting: Option<Waiting>,
     waits_since: Option<Time>,
@@ -124,7 +126,8 @@ impl Run {
             let now = shared.clock.now();
             match output {
                 LadderOutput::Fail(failure) => {
-                    return match climb.unexecuted.take() {
+                    // What was executed by one way and not by another was executed.
+                    return match climb.unexecuted.take().filter(|_| climb.large.is_none()) {
                         Some(answer) => Ok(Some(answer)),
                         None => Err(self.failed(failure, climb, view)),
                     };
@@ -217,7 +220,8 @@ impl Run {
                 if end == TryEnd::NotSent {
                     shared.detours().handle_failed(&self.host, ended.way, now);
                 }
-                climb.last = Some(*error);
+                let is_large = matches!(*error, Error::AnswerTooLarge { .. });
+                *(if is_large { &mut climb.large } else { &mut climb.last }) = Some(*error);
                 (end, told)
             }
         };
@@ -229,6 +233,9 @@ impl Run {
 
     /// Returns what the app is told when nothing is left to try.
     fn failed(&self, failure: Failure, climb: &mut Climb, view: &View) -> Error {
+        if let Some(large) = climb.large.take() {
+            return large;
+        }
         let known = view.failure.clone().filter(|failure| failure.concerns(self.began));
         match (failure, climb.last.take(), known) {
             // Why there is no link says more than how the ways around it failed.

@@ -2,18 +2,23 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, atomic::Ordering},
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use http::{Request, Response};
+use http::{Request, Response, request};
 use http_body::Body as _;
 use ropeway_core::{
     Time,
     connect::{FailReason, Score},
-    request::{TryEnd, Way, pick, spot},
+    request::{NOT_EXECUTED_HEADER, TryEnd, Way, pick, spot},
 };
-
-use ropeway_net::pipe::Content;
+use ropeway_net::{pipe::Content, unix_ms};
+use tokio::time::sleep;
 
 use super::{Run, attempt::Failed};
 use crate::{
@@ -32,10 +37,26 @@ pub(super) struct Held {
     pub(super) handle: Handle,
     pub(super) host: String,
     pub(super) idempotent: bool,
+    /// It has a key, which the gateway that runs it remembers.
+    pub(super) is_keyed: bool,
     pub(super) shape: Shape,
+    /// How long the head of its answer may take.
+    pub(super) first_byte: Duration,
     /// Where the request's body lies for its other tries.
     pub(super) slot: Arc<Mutex<Option<Body>>>,
     pub(super) began: Time,
+}
+
+/// A request that is held whole, to be sent more than once.
+struct Copies {
+    head: request::Parts,
+    content: Content,
+}
+
+impl Copies {
+    fn request(&self) -> Request<Body> {
+        Request::from_parts(self.head.clone(), whole(self.content.clone()))
+    }
 }
 
 impl Run {
@@ -50,7 +71,7 @@ impl Run {
 }
 
 impl Held {
-    /// Sends a request through a sealed pipe; once more where the gateway only found its clock wrong.
+    /// Sends a request through a sealed pipe.
     pub(super) async fn pipe(
         self,
         request: Request<Body>,
@@ -59,23 +80,116 @@ impl Held {
     ) -> Result<Response<Body>, Failed> {
         let config = PipeConfig::parse(&target.key.config).map_err(|error| self.unusable(error.to_string()))?;
         let target = PipeTarget { address: target.address, config };
-        let offset_ms = &self.handle.shared().clock_offset_ms;
-        let pipe = Pipe::default();
-        let held = self.hold(request, pipe.request_bytes_max).await;
-        let (request, again) = match held {
-            Ok(held) => held,
+        let copies = match self.hold(request, Pipe::default().request_bytes_max).await {
+            Ok(copies) => copies,
             Err(cause) => {
                 return self.ended(Way::Pipe, target.address, Err(way::Failed::before(target.address, cause)));
             }
         };
-        let measured = self.handle.shared().pace.begin(request.body().size_hint().lower());
-        let mut sent = pipe.send_traced(request, &target, self.shape, offset_ms.load(Ordering::Relaxed), trace).await;
-        if let Err(way::Failed { cause: Cause::Clock { offset_ms: told_ms }, fate: Fate::NotExecuted, .. }) = &sent {
-            offset_ms.store(*told_ms, Ordering::Relaxed);
-            sent = pipe.send_traced(again, &target, self.shape, *told_ms, trace).await;
-        }
+        let measured = self.handle.shared().pace.begin(copies.content.data.len() as u64);
+        let sent = match self.is_bound() {
+            true => self.asked_twice(&copies, &target, trace).await,
+            false => self.dated(&copies, &target, trace, &AtomicU64::new(0)).await,
+        };
         let answer = self.ended(Way::Pipe, target.address, sent)?;
         Ok(measured.answer(answer, Pauses::Free))
+    }
+
+    /// Sends a request; once more where the gateway only found its clock wrong, and once where it takes later dates only. Notes the
+    /// date of the last one sent.
+    async fn dated(
+        &self,
+        copies: &Copies,
+        target: &PipeTarget,
+        trace: &Trace,
+        date_ms: &AtomicU64,
+    ) -> Result<Response<Body>, way::Failed> {
+        let known_ms = &self.handle.shared().clock_offset_ms;
+        let mut offset_ms = known_ms.load(Ordering::Relaxed);
+        let (mut is_set, mut is_redated) = (false, false);
+        loop {
+            date_ms.store(unix_ms().saturating_add_signed(offset_ms), Ordering::Relaxed);
+            let sending = (copies.request(), date_ms.load(Ordering::Relaxed));
+            let sent = Pipe::default().send_traced(sending.0, target, self.shape, sending.1, trace).await;
+            let Err(failed) = &sent else { return sent };
+            let may_go_on = self.idempotent || failed.fate == Fate::NotExecuted;
+            if let Cause::Clock { offset_ms: told_ms } = failed.cause {
+                known_ms.store(told_ms, Ordering::Relaxed);
+                if may_go_on && !std::mem::replace(&mut is_set, true) {
+                    offset_ms = told_ms;
+                    continue;
+                }
+            } else if let Cause::Restarted { again: Some(again), .. } = failed.cause
+                && may_go_on
+                && !std::mem::replace(&mut is_redated, true)
+            {
+                sleep(again.pause).await;
+                offset_ms = again.offset_ms;
+                continue;
+            }
+            return sent;
+        }
+    }
+
+    /// Says whether it is for its first gateway alone to run: that knows its key again, and no other does. What may run twice goes on by
+    /// another way instead.
+    const fn is_bound(&self) -> bool {
+        self.is_keyed && !self.idempotent
+    }
+
+    /// Sends a keyed request, and once more to the same gateway where its answer is lost, or late.
+    async fn asked_twice(
+        &self,
+        copies: &Copies,
+        target: &PipeTarget,
+        trace: &Trace,
+    ) -> Result<Response<Body>, way::Failed> {
+        let date_ms = AtomicU64::new(0);
+        let mut first = pin!(self.dated(copies, target, trace, &date_ms));
+        let again = || self.ask_again(copies, target, date_ms.load(Ordering::Relaxed));
+        let pays = || self.handle.shared().budget().pay();
+        tokio::select! {
+            sent = &mut first => return match &sent {
+                Err(failed) if is_lost(failed) && pays() => again().await.unwrap_or(sent),
+                Err(_) | Ok(_) => sent,
+            },
+            () = sleep(self.first_byte) => {}
+        }
+        if !trace.is_handed_off() || !pays() {
+            return first.await;
+        }
+        let mut second = pin!(again());
+        tokio::select! {
+            sent = &mut first => match &sent {
+                Err(failed) if is_lost(failed) => second.await.unwrap_or(sent),
+                Err(_) | Ok(_) => sent,
+            },
+            told = &mut second => match told {
+                Some(told) => told,
+                None => first.await,
+            },
+        }
+    }
+
+    /// Sends a keyed request to its gateway again; `None` if that tells nothing new.
+    ///
+    /// It has the date of the first, and so is taken by no later process, which would not know the key: every date that a process can
+    /// have taken is refused by the next.
+    async fn ask_again(
+        &self,
+        copies: &Copies,
+        target: &PipeTarget,
+        date_ms: u64,
+    ) -> Option<Result<Response<Body>, way::Failed>> {
+        // That this one is taken back does not take the first back.
+        let trace = Trace::default();
+        let sent = Pipe::default().send_traced(copies.request(), target, self.shape, date_ms, &trace).await;
+        let is_told = match &sent {
+            // That this one was not executed does not say so of the first.
+            Ok(answer) => !answer.headers().contains_key(NOT_EXECUTED_HEADER),
+            Err(failed) => failed.fate == Fate::Executed,
+        };
+        is_told.then_some(sent)
     }
 
     /// Sends a request over plain HTTP and verifies the answer.
@@ -89,8 +203,8 @@ impl Held {
         let target = PlainTarget { address: target.address, keys: keys.collect() };
         let plain = Plain::default();
         let held = self.hold(request, plain.request_bytes_max).await;
-        let (request, _) = match held {
-            Ok(held) => held,
+        let request = match held {
+            Ok(copies) => copies.request(),
             Err(cause) => {
                 return self.ended(Way::Plain, target.address, Err(way::Failed::before(target.address, cause)));
             }
@@ -101,13 +215,13 @@ impl Held {
         Ok(measured.answer(answer, Pauses::Free))
     }
 
-    /// Reads the body whole, leaves a copy for other tries, and returns the request twice.
-    async fn hold(&self, request: Request<Body>, bytes_max: usize) -> Result<(Request<Body>, Request<Body>), Cause> {
+    /// Reads the body whole, and leaves a copy for other tries.
+    async fn hold(&self, request: Request<Body>, bytes_max: usize) -> Result<Copies, Cause> {
         let (head, body) = request.into_parts();
         let (data, trailers) = way::hold(body, bytes_max).await?;
-        let copy = || whole(Content { data: data.clone(), trailers: trailers.clone() });
-        lock(&self.slot).get_or_insert_with(copy);
-        Ok((Request::from_parts(head.clone(), copy()), Request::from_parts(head, copy())))
+        let content = Content { data, trailers };
+        lock(&self.slot).get_or_insert_with(|| whole(content.clone()));
+        Ok(Copies { head, content })
     }
 
     /// Takes in how a try ended, and says it in the words of the ladder.
@@ -125,6 +239,9 @@ impl Held {
             }
             Err(failed) => failed,
         };
+        if let (Cause::KeyUnknown, Some(sources)) = (&failed.cause, shared.sources()) {
+            sources.handle_key_unknown();
+        }
         let told = failed.cause.to_string();
         let is_tampered = failed.is_tampered();
         if is_tampered {
@@ -137,13 +254,18 @@ impl Held {
         let (host, reason, timeline) = (self.host, told.clone(), Box::default());
         let (end, error) = match (failed.cause, failed.fate) {
             (Cause::Body(error), _) => return Err(Failed::App(Error::Body(error))),
+            (_, Fate::Executed) => (TryEnd::TooLarge, Error::AnswerTooLarge { host, way, timeline }),
             (_, Fate::NothingSent) => (TryEnd::NotSent, Error::NoWay { host, reason, timeline }),
             (_, Fate::NotExecuted) => (TryEnd::NotExecuted, Error::NotExecuted { reason, timeline }),
             (_, Fate::MayHaveRun) if is_tampered => (TryEnd::MayHaveRun, Error::Tampered { host, reason, timeline }),
-            (_, Fate::MayHaveRun) if self.idempotent => {
-                (TryEnd::MayHaveRun, Error::BrokeOff { host, way, reason, timeline })
+            (cause, Fate::MayHaveRun) => {
+                let is_large = matches!(cause, Cause::AnswerTooLarge { .. });
+                let error = match self.idempotent {
+                    true => Error::BrokeOff { host, way, reason, timeline },
+                    false => Error::OutcomeUnknown { timeline },
+                };
+                (if is_large { TryEnd::TooLarge } else { TryEnd::MayHaveRun }, error)
             }
-            (_, Fate::MayHaveRun) => (TryEnd::MayHaveRun, Error::OutcomeUnknown { timeline }),
         };
         Err(Failed::Way { end, error: Box::new(error), told })
     }
@@ -152,6 +274,24 @@ impl Held {
         let error = Error::NoWay { host: self.host.clone(), reason: reason.clone(), timeline: Box::default() };
         Failed::Way { end: TryEnd::NotSent, error: Box::new(error), told: reason }
     }
+}
+
+/// Says whether a request may have run and its answer is lost, so that to ask for it again may bring it.
+fn is_lost(failed: &way::Failed) -> bool {
+    let is_lost = match &failed.cause {
+        Cause::Exchange(_) | Cause::Foreign { .. } | Cause::KeyUnknown | Cause::Tampered(_) => true,
+        Cause::Refused { name } => name == "replayed",
+        Cause::AnswerHeldBack
+        | Cause::AnswerTooLarge { .. }
+        | Cause::Body(_)
+        | Cause::Clock { .. }
+        | Cause::Connect(_)
+        | Cause::Invalid(_)
+        | Cause::RequestTooLarge { .. }
+        | Cause::Restarted { .. }
+        | Cause::Unsigned { .. } => false,
+    };
+    is_lost && failed.fate == Fate::MayHaveRun
 }
 
 /// Notes that a try got nowhere in its time.
@@ -171,11 +311,13 @@ const fn blamed(cause: &Cause) -> Option<FailReason> {
         Cause::Foreign { .. } | Cause::KeyUnknown | Cause::Tampered(_) | Cause::Unsigned { .. } => {
             Some(FailReason::Untrusted)
         }
-        Cause::AnswerTooLarge { .. }
+        Cause::AnswerHeldBack
+        | Cause::AnswerTooLarge { .. }
         | Cause::Body(_)
         | Cause::Clock { .. }
         | Cause::Invalid(_)
         | Cause::Refused { .. }
-        | Cause::RequestTooLarge { .. } => None,
+        | Cause::RequestTooLarge { .. }
+        | Cause::Restarted { .. } => None,
     }
 }

@@ -209,7 +209,8 @@ fn not_executed(reason: &str) -> Error {
 
 fn with_timeline(mut error: Error, known: Timeline) -> Error {
     match &mut error {
-        Error::BrokeOff { timeline, .. }
+        Error::AnswerTooLarge { timeline, .. }
+        | Error::BrokeOff { timeline, .. }
         | Error::NoWay { timeline, .. }
         | Error::NotExecuted { timeline, .. }
         | Error::OutcomeUnknown { timeline }

@@ -269,6 +269,12 @@ impl Sources {
         self.inner.change(|machine, now, _| machine.handle_failed_unit(now));
     }
 
+    /// Says that whoever answered at a gateway's address claims not to know a key of the list: a newer list is fetched soon, if that was
+    /// not done a moment ago.
+    pub fn handle_key_unknown(&self) {
+        self.inner.change(|machine, now, _| machine.handle_key_unknown(now));
+    }
+
     /// Says that the certificate of this address was not the host's: it is not offered for the host for a while.
     pub fn handle_untrusted(&self, host: &str, address: IpAddr) {
         self.inner.change(|machine, now, _| machine.handle_untrusted(host, address, now));

@@ -6,7 +6,7 @@
 mod http1;
 mod trace;
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -32,6 +32,8 @@ pub enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Fate {
+    /// It was, as the gateway has proved; its answer cannot come this way.
+    Executed,
     /// It was handed over, and may have been.
     MayHaveRun,
     /// It was handed over, and the gateway has proved that it was not.
@@ -58,6 +60,9 @@ pub struct Failed {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Cause {
+    /// The gateway has executed the request, and holds an answer that is too large for the way.
+    #[error("request was executed, and its answer is too large to be sent this way")]
+    AnswerHeldBack,
     /// The answer is larger than the way may hold.
     #[error("answer is larger than {bytes_max} bytes")]
     AnswerTooLarge {
@@ -92,10 +97,18 @@ pub enum Cause {
     #[error("key is not known there")]
     KeyUnknown,
     /// The gateway refused the request; the answer is surely its own.
-    #[error("gateway refused the request: {name}")]
+    #[error("gateway refused the request: {}", in_words(name))]
     Refused {
         /// The reason, as the gateway's metrics spell it.
         name: String,
+    },
+    /// The gateway was restarted, and takes no request that may not run twice whose date an earlier process could have taken.
+    #[error("gateway was restarted {}, and takes no such request by this way yet", ago(*up))]
+    Restarted {
+        /// For how long it has run since, where it says so.
+        up: Option<Duration>,
+        /// How it would take the request, where that can be done soon.
+        again: Option<Redate>,
     },
     /// The body of the request is larger than the way takes.
     #[error("body of the request is larger than {bytes_max} bytes")]
@@ -114,6 +127,15 @@ pub enum Cause {
     },
 }
 
+/// How a request is sent once more, sealed with a date that the gateway takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redate {
+    /// The time from now on until the gateway takes the date, at most 3 s.
+    pub pause: Duration,
+    /// The date less the device's time after the pause, in ms: what [`Pipe::send`](crate::pipe::Pipe::send) takes as the offset of the clock.
+    pub offset_ms: i64,
+}
+
 impl Failed {
     /// Says whether someone on the way put another answer in the place of the gateway's, or took its proof away.
     #[must_use]
@@ -126,13 +148,13 @@ impl Failed {
     pub const fn side(&self) -> Side {
         match &self.cause {
             Cause::Body(_) | Cause::Clock { .. } | Cause::Invalid(_) | Cause::RequestTooLarge { .. } => Side::Local,
-            Cause::AnswerTooLarge { .. } => Side::Service,
+            Cause::AnswerHeldBack | Cause::AnswerTooLarge { .. } => Side::Service,
             Cause::Connect(_)
             | Cause::Exchange(_)
             | Cause::Foreign { .. }
             | Cause::Tampered(_)
             | Cause::Unsigned { .. } => Side::Network,
-            Cause::KeyUnknown | Cause::Refused { .. } => Side::Peer,
+            Cause::KeyUnknown | Cause::Refused { .. } | Cause::Restarted { .. } => Side::Peer,
         }
     }
 
@@ -141,7 +163,7 @@ impl Failed {
     pub const fn retry(&self) -> Retry {
         match (&self.cause, self.fate) {
             (Cause::Body(_), _) => Retry::Never,
-            (_, Fate::MayHaveRun) => Retry::IdempotentOnly,
+            (_, Fate::Executed | Fate::MayHaveRun) => Retry::IdempotentOnly,
             (_, Fate::NotExecuted | Fate::NothingSent) => Retry::BeforeSend,
         }
     }
@@ -152,6 +174,24 @@ impl Failed {
 
     pub(crate) fn after(address: SocketAddr, phase: Phase, cause: Cause) -> Self {
         Self { address, phase, fate: Fate::MayHaveRun, cause }
+    }
+}
+
+/// Says what a gateway means by the name of a refusal.
+fn in_words(name: &str) -> &str {
+    match name {
+        "answer_slow" => "the answer did not end within the time that it gives one",
+        "malformed" => "what was sealed is no request to it",
+        "replay_window_full" => "it has taken as many requests as it can remember",
+        "replayed" => "it was taken before, so somebody has sent it a second time on the way",
+        _ => name,
+    }
+}
+
+fn ago(up: Option<Duration>) -> String {
+    match up {
+        Some(up) => format!("{} s ago", up.as_secs()),
+        None => "less than two minutes ago".to_owned(),
     }
 }
 

@@ -104,8 +104,12 @@ impl Held {
         trace: &Trace,
         date_ms: &AtomicU64,
     ) -> Result<Response<Body>, way::Failed> {
-        let known_ms = &self.handle.shared().clock_offset_ms;
-        let mut offset_ms = known_ms.load(Ordering::Relaxed);
+        let shared = self.handle.shared();
+        let known_ms = &shared.clock_offset_ms;
+        let mut offset_ms = match (known_ms.load(Ordering::Relaxed), shared.sources()) {
+            (0, Some(sources)) => sources.clock_offset_ms(),
+            (known_ms, Some(_) | None) => known_ms,
+        };
         let (mut is_set, mut is_redated) = (false, false);
         loop {
             date_ms.store(unix_ms().saturating_add_signed(offset_ms), Ordering::Relaxed);

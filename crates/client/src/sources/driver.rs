@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,7 +21,7 @@ use ropeway_core::{
 };
 use ropeway_net::{
     Clock,
-    dns::{AddressKind, Answered, Dispatch, DnsError, Doh, FetchedList, Signed, SystemResolver},
+    dns::{AddressKind, Answered, Dispatch, DnsError, Doh, Fetched, FetchedList, Signed, SystemResolver},
     unix_ms,
 };
 use tokio::{
@@ -38,6 +41,8 @@ pub(super) struct Inner {
     system: Mutex<Arc<SystemResolver>>,
     state: Option<StateFile>,
     watcher: Box<dyn Fn(SourcesEvent) + Send + Sync>,
+    /// A dispatcher's time less the device's, in ms, as its certificate vouched for it last; zero where they are much the same.
+    pub(super) clock_offset_ms: AtomicI64,
     pub(super) targets: watch::Sender<Arc<Vec<Target>>>,
     /// Counts how often something that is read from the machine became another.
     pub(super) changes: watch::Sender<u64>,
@@ -93,6 +98,7 @@ impl Inner {
             clients,
             state,
             watcher,
+            clock_offset_ms: AtomicI64::new(0),
             targets: watch::Sender::new(Arc::default()),
             changes: watch::Sender::new(0),
             changed: Notify::new(),
@@ -218,9 +224,14 @@ impl Inner {
         async move {
             let answered = match (server, question) {
                 (Server::Dispatch(address), Question::List { known_epoch_ms }) => {
-                    dispatch.list(address, &name, known_epoch_ms).await.map(|fetched| match fetched {
-                        FetchedList::List(document) => Answer::List(document),
-                        FetchedList::NotModified => Answer::NotModified,
+                    dispatch.list(address, &name, known_epoch_ms).await.map(|Fetched { date_ms, list }| {
+                        if let (Some(inner), Some(date_ms)) = (own.upgrade(), date_ms) {
+                            inner.clock_offset_ms.store(offset_ms(date_ms, unix_ms()), Ordering::Relaxed);
+                        }
+                        match list {
+                            FetchedList::List(document) => Answer::List(document),
+                            FetchedList::NotModified => Answer::NotModified,
+                        }
                     })
                 }
                 (Server::Dispatch(address), Question::Host { name: host, .. }) => {
@@ -324,5 +335,30 @@ const fn kind(family: Family) -> AddressKind {
     }
 }
 
+/// Returns a server's time less the device's; zero where it differs by no more than the time that its answer took, and the second that
+/// dates are cut to.
+fn offset_ms(date_ms: u64, here_ms: u64) -> i64 {
+    let [told_ms, here_ms] = [date_ms.saturating_add(500), here_ms].map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+    let offset_ms = told_ms.saturating_sub(here_ms);
+    if offset_ms.unsigned_abs() < OFFSET_MIN_MS { 0 } else { offset_ms }
+}
+
+/// Difference of clocks from which on it counts. 15 s; longer than any question is pursued, and a quarter of what gateways allow.
+const OFFSET_MIN_MS: u64 = 15_000;
+
 /// Longest time that a question is pursued. 15 s; longer than the machine waits for any answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_far_off_is_known_by_the_date_of_an_answer() {
+        for (date_ms, here_ms, expected) in
+            [(120_000, 0, 120_500), (0, 120_000, -119_500), (14_000, 0, 0), (0, 15_000, 0), (u64::MAX, 0, i64::MAX)]
+        {
+            assert_eq!(offset_ms(date_ms, here_ms), expected, "{date_ms} {here_ms}");
+        }
+    }
+}

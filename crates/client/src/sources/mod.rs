@@ -10,7 +10,7 @@ use std::{
     fmt, io,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use bytes::Bytes;
@@ -267,6 +267,11 @@ impl Sources {
     /// Says that no access point of the user's unit can be reached: two other units are asked for their list at once.
     pub fn handle_failed_unit(&self) {
         self.inner.change(|machine, now, _| machine.handle_failed_unit(now));
+    }
+
+    /// Returns a dispatcher's time less the device's, in ms, as it was told last over TLS.
+    pub(crate) fn clock_offset_ms(&self) -> i64 {
+        self.inner.clock_offset_ms.load(Ordering::Relaxed)
     }
 
     /// Says that whoever answered at a gateway's address claims not to know a key of the list: a newer list is fetched soon, if that was

@@ -11,11 +11,21 @@ use rustls::ClientConfig;
 use serde::Deserialize;
 
 use super::{ADDRESSES_MAX, Answered, DnsError, doh::authority, https::Https};
+use crate::pipe::parse_http_date;
 
 /// Asks gateways and dispatchers for lists and addresses.
 #[derive(Clone)]
 pub struct Dispatch {
     https: Https,
+}
+
+/// An answer to the question for a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The server's time as it answered, Unix time in ms, cut to the second; `None` where it does not say.
+    pub date_ms: Option<u64>,
+    /// What became of the list.
+    pub list: FetchedList,
 }
 
 /// What became of a list.
@@ -54,18 +64,20 @@ impl Dispatch {
     /// # Errors
     ///
     /// A [`DnsError`] if it has none to give.
-    pub async fn list(&self, server: SocketAddr, name: &str, known_epoch_ms: u64) -> Result<FetchedList, DnsError> {
+    pub async fn list(&self, server: SocketAddr, name: &str, known_epoch_ms: u64) -> Result<Fetched, DnsError> {
         let mut request = request(name, LIST_PATH)?;
         if known_epoch_ms > 0 {
             let tag = format!("\"{known_epoch_ms}\"").parse().expect("digits in quotes fit a header");
             request.headers_mut().insert(header::IF_NONE_MATCH, tag);
         }
         let response = self.https.exchange(server, name, request, LIST_BYTES_MAX).await?;
-        match response.status() {
-            StatusCode::OK => Ok(FetchedList::List(response.into_body())),
-            StatusCode::NOT_MODIFIED => Ok(FetchedList::NotModified),
-            status => Err(DnsError::Status { server, status }),
-        }
+        let date_ms = response.headers().get(header::DATE).and_then(parse_http_date);
+        let list = match response.status() {
+            StatusCode::OK => FetchedList::List(response.into_body()),
+            StatusCode::NOT_MODIFIED => FetchedList::NotModified,
+            status => return Err(DnsError::Status { server, status }),
+        };
+        Ok(Fetched { date_ms, list })
     }
 
     /// Asks an address, whose certificate must carry `name`, for the addresses of a host.

@@ -16,7 +16,7 @@ use ropeway_core::wire::list::HostAddress;
 pub use self::{
     doh::Doh,
     error::DnsError,
-    httpdns::{Dispatch, FetchedList, Signed},
+    httpdns::{Dispatch, Fetched, FetchedList, Signed},
     https::web_config,
     system::SystemResolver,
 };

@@ -21,7 +21,7 @@ use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use ropeway_net::{
     dial::{Trust, client_config},
-    dns::{AddressKind, Dispatch, DnsError, Doh, FetchedList, SystemResolver},
+    dns::{AddressKind, Dispatch, DnsError, Doh, Fetched, FetchedList, SystemResolver},
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, UdpSocket};
@@ -214,13 +214,16 @@ async fn a_list_is_fetched_unless_it_is_the_one_that_is_known() {
         let known = request.headers().get("if-none-match").is_some_and(|tag| tag == "\"7\"");
         let mut response = Response::new(if known { Bytes::new() } else { Bytes::from_static(b"list") });
         *response.status_mut() = if known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
+        let date = if known { "yesterday" } else { "Mon, 21 Sep 2026 14:13:20 GMT" };
+        response.headers_mut().insert("date", date.parse().unwrap());
         response
     })
     .await;
     let dispatch = Dispatch::new(web.config());
     let fetched = dispatch.list(web.address, "gw.test", 0).await.unwrap();
-    assert_eq!(fetched, FetchedList::List("list".into()));
-    assert_eq!(dispatch.list(web.address, "gw.test", 7).await.unwrap(), FetchedList::NotModified);
+    assert_eq!(fetched, Fetched { date_ms: Some(1_790_000_000_000), list: FetchedList::List("list".into()) });
+    let known = dispatch.list(web.address, "gw.test", 7).await.unwrap();
+    assert_eq!(known, Fetched { date_ms: None, list: FetchedList::NotModified });
     assert!(matches!(dispatch.list(web.address, "a b", 0).await, Err(DnsError::Name(_))));
 }
 

@@ -113,6 +113,7 @@ fn direction(report: &DirectionReport) -> String {
         (counts.duplicated, "doubled"),
         (counts.corrupted, "corrupted"),
         (counts.reordered, "reordered"),
+        (report.mended, "given the right checksum"),
     ] {
         if count > 0 {
             others.push(format!("{count} {what}"));
@@ -142,7 +143,7 @@ mod tests {
     fn people_read_what_happened_beside_what_it_took() {
         let counts =
             LinkCounts { offered: 12, offered_bytes: 23_400, delivered: 9, lost_outage: 3, ..LinkCounts::default() };
-        let direction = DirectionReport { counts, undeliverable: 0 };
+        let direction = DirectionReport { counts, mended: 0, undeliverable: 0 };
         let network = NetworkReport {
             scenario: "elevator".to_owned(),
             seed: 1,

@@ -17,6 +17,7 @@ use ropeway_core::{
 };
 use rustix::event::{EventfdFlags, eventfd};
 
+mod checksum;
 mod engine;
 mod lateness;
 mod wire;

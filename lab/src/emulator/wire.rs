@@ -6,7 +6,7 @@ use ropeway_core::{
 };
 use serde::Serialize;
 
-use super::{Change, lateness::Lateness};
+use super::{Change, checksum, lateness::Lateness};
 use crate::{os::tun::Tun, topology::Pipe};
 
 /// One emulated link.
@@ -36,6 +36,8 @@ pub struct DirectionReport {
     /// What the model of the link made of the packets.
     #[serde(flatten)]
     pub counts: LinkCounts,
+    /// Packets whose checksum the kernel had got wrong, and which went on with the right one.
+    pub mended: u64,
     /// Packets that came through to an interface that was down.
     pub undeliverable: u64,
 }
@@ -43,6 +45,7 @@ pub struct DirectionReport {
 #[derive(Debug)]
 struct Lane {
     model: LinkModel<Vec<u8>>,
+    mended: u64,
     undeliverable: u64,
 }
 
@@ -96,13 +99,14 @@ impl Wire {
 
 impl Lane {
     fn new(spec: DirectionSpec, seed: u64, now: Time) -> Self {
-        Self { model: LinkModel::new(spec, seed, now), undeliverable: 0 }
+        Self { model: LinkModel::new(spec, seed, now), mended: 0, undeliverable: 0 }
     }
 
     fn take(&mut self, from: &Tun, now: &impl Fn() -> Time, buffer: &mut [u8]) {
         for _ in 0..BATCH_PACKETS {
             // An interface that is down gives an error, and no packet.
             let Ok(Some(length)) = from.receive(buffer) else { return };
+            self.mended += u64::from(checksum::mend(&mut buffer[..length]));
             self.model.offer(buffer[..length].to_vec(), length, now());
         }
     }
@@ -125,7 +129,7 @@ impl Lane {
     }
 
     fn report(&self) -> DirectionReport {
-        DirectionReport { counts: *self.model.counts(), undeliverable: self.undeliverable }
+        DirectionReport { counts: *self.model.counts(), mended: self.mended, undeliverable: self.undeliverable }
     }
 }
 

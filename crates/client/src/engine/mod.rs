@@ -162,6 +162,7 @@ impl Engine {
     fn follow_keeper(&mut self) {
         let mut has_changed = false;
         while let Some(output) = self.keeper.poll_output(self.shared.clock.now()) {
+            debug!(?output, "keeper");
             match output {
                 KeeperOutput::Changed => has_changed = true,
                 KeeperOutput::Dial { connection, candidate } => self.dial(connection, candidate),
@@ -225,6 +226,7 @@ impl Engine {
         if !self.keeper.holds(connection) {
             return;
         }
+        debug!(?connection, ?what, "connection");
         match what {
             What::Doubted => self.keeper.handle_doubted(connection, now),
             What::Draining { close_after } => {

@@ -10,7 +10,7 @@ pub use self::{
     output::{AbandonReason, AttemptId, AttemptOutcome, AttemptReport, FailReason, RaceError, RaceOutput, Timer},
 };
 use super::{Candidate, RankedCandidate, Score};
-use crate::Time;
+use crate::{CarrierKind, Time};
 
 /// One race for a link.
 ///
@@ -30,6 +30,8 @@ pub struct Race {
     attempts: Vec<Attempt>,
     /// When the stagger of the last start ends.
     next_start: Time,
+    /// The least stagger, once an attempt has shown that the network is slow.
+    slow_stagger: Duration,
     /// Whether an attempt has shown that this device has a network at all.
     has_network: bool,
     /// Candidates this device had no route to, until it is known to have a network.
@@ -49,6 +51,7 @@ impl Race {
             pending: candidates.into(),
             attempts: Vec::new(),
             next_start: now,
+            slow_stagger: Duration::ZERO,
             has_network: false,
             unreachable: Vec::new(),
             outputs: VecDeque::new(),
@@ -67,9 +70,13 @@ impl Race {
         self.outputs.push_back(RaceOutput::Scored { candidate, score: Score::Success { rtt, won } });
         match self.phase {
             Phase::Running => {
-                self.phase = Phase::Won { has_spare: false };
+                let is_slow = rtt >= self.config.slow_rtt;
+                self.phase = Phase::Won { has_spare: is_slow };
                 self.pending.clear();
                 self.outputs.push_back(RaceOutput::Won { attempt });
+                if is_slow {
+                    self.give_way(|_, _| true, now);
+                }
             }
             Phase::Won { has_spare: false } => {
                 self.phase = Phase::Won { has_spare: true };
@@ -98,6 +105,9 @@ impl Race {
         alive.times_out_at = alive.times_out_at.max(patience.min(ends_at));
         self.next_start = self.next_start.max(alive_until);
         self.show_network();
+        if rtt >= self.config.slow_rtt && self.phase == Phase::Running {
+            self.clear_the_way(index, rtt, now);
+        }
     }
 
     /// Takes in that an attempt failed. Attempts that are unknown or over are ignored.
@@ -235,7 +245,7 @@ impl Race {
         {
             stagger = stagger.max(self.start(ranked, now));
         }
-        self.next_start = now + stagger;
+        self.next_start = now + stagger.max(self.slow_stagger);
     }
 
     fn start(&mut self, ranked: RankedCandidate, now: Time) -> Duration {
@@ -272,6 +282,38 @@ impl Race {
         }
         attempt.end = Some((end, now));
         Some(attempt.ranked.candidate)
+    }
+
+    /// Leaves a slow network to the attempt that was answered, and from then on starts others more slowly.
+    ///
+    /// QUIC has most of its handshake behind it when it is answered. TCP's answer is a small packet that overtakes one of QUIC, so QUIC
+    /// at the same address goes on beside it.
+    fn clear_the_way(&mut self, answered: usize, rtt: Duration, now: Time) {
+        self.slow_stagger = self.config.stagger_alive(rtt);
+        let Candidate { address, carrier } = self.attempts[answered].ranked.candidate;
+        let is_in_the_way = |index: usize, attempt: &Attempt| match carrier {
+            CarrierKind::Quic => index != answered,
+            CarrierKind::Tls | CarrierKind::Ws => {
+                let is_beside = attempt.address() == address && attempt.ranked.candidate.carrier == CarrierKind::Quic;
+                attempt.alive_until.is_none() && !is_beside
+            }
+        };
+        let ended = self.give_way(is_in_the_way, now);
+        ended.into_iter().rev().for_each(|ranked| self.pending.push_front(ranked));
+    }
+
+    /// Ends the running attempts that are meant, and returns their candidates.
+    fn give_way(&mut self, is_meant: impl Fn(usize, &Attempt) -> bool, now: Time) -> Vec<RankedCandidate> {
+        let mut ended = Vec::new();
+        for (index, attempt) in self.attempts.iter_mut().enumerate() {
+            if attempt.is_running() && is_meant(index, attempt) {
+                attempt.end = Some((End::Unfinished, now));
+                ended.push(attempt.ranked);
+                let attempt = AttemptId(u32::try_from(index).expect("attempts are few"));
+                self.outputs.push_back(RaceOutput::Abandon { attempt, why: AbandonReason::InTheWay });
+            }
+        }
+        ended
     }
 
     fn time_out(&mut self, index: usize, now: Time) {

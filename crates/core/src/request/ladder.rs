@@ -297,7 +297,9 @@ impl Ladder {
         {
             return self.send_when_alone(waiting, session, budget, now);
         }
-        if self.tries.is_empty() && !ended.is_late && self.another_link_may_help(&ended, end) {
+        // After one that was late it is another way's turn; where none is left, what nobody has received waits for another link.
+        let is_links_turn = !ended.is_late || self.rungs.is_empty() && end == TryEnd::NotSent;
+        if self.tries.is_empty() && is_links_turn && self.another_link_may_help(&ended, end) {
             let waiting = self.add(ended.rung, now);
             if let LinkView::Open { session, is_sure, .. } = self.link
                 && (Some(session) != ended.session || end != TryEnd::NotExecuted)

@@ -19,6 +19,9 @@ pub struct RaceConfig {
     pub deadline: Duration,
     /// Addresses in flight at once, counted as addresses, not as carriers. 3 addresses; Mars `complexconnect.cc`.
     pub in_flight_max: usize,
+    /// The round trip from which on a network is so slow that other handshakes are in the way of the first that is answered. 1 s; our
+    /// choice (decision 0030).
+    pub slow_rtt: Duration,
     /// The longest stagger. 2 s; RFC 8305 section 8. POLICY raises it to 4 s on 2G, WeChat's published interval.
     pub stagger_max: Duration,
     /// The shortest stagger. 100 ms; RFC 8305 section 8.
@@ -58,6 +61,7 @@ impl Default for RaceConfig {
             attempts_max: 15,
             deadline: Duration::from_secs(30),
             in_flight_max: 3,
+            slow_rtt: Duration::from_secs(1),
             stagger_max: Duration::from_secs(2),
             stagger_min: Duration::from_millis(100),
             stagger_unknown: Duration::from_millis(250),

@@ -51,6 +51,8 @@ pub enum RaceOutput {
 pub enum AbandonReason {
     /// The race's deadline passed.
     Deadline,
+    /// The network is slow, and another attempt was answered or has won.
+    InTheWay,
     /// It finished after the winner, and there is a spare already.
     SpareHeld,
     /// It took longer than the attempt timeout.

@@ -164,6 +164,87 @@ fn the_first_loser_to_finish_becomes_the_spare_and_the_next_is_abandoned() {
     assert_eq!(run.scores().len(), 3);
 }
 
+/// Two addresses with three carriers each, all of them under way.
+fn full_race() -> Race {
+    let carriers = |host| [unknown(host, Quic), RankedCandidate { with_previous: true, ..unknown(host, Tls) }];
+    let ws = [1, 2].map(|host| unknown(host, Ws));
+    let ranked = carriers(1).into_iter().chain(carriers(2)).chain(ws).collect();
+    let mut race = Race::new(RaceConfig::default(), ranked, Time::ZERO);
+    for time in [250, 500, 750] {
+        race.handle_timeout(at(time));
+    }
+    assert_eq!(starts(&outputs(&mut race)).len(), 6);
+    race
+}
+
+fn outputs(race: &mut Race) -> Vec<RaceOutput> {
+    std::iter::from_fn(|| race.poll_output()).collect()
+}
+
+fn starts(outputs: &[RaceOutput]) -> Vec<Candidate> {
+    let start = |output: &RaceOutput| match output {
+        RaceOutput::Start { candidate, .. } => Some(*candidate),
+        _ => None,
+    };
+    outputs.iter().filter_map(start).collect()
+}
+
+fn in_the_way(outputs: &[RaceOutput]) -> Vec<u32> {
+    let number = |output: &RaceOutput| match output {
+        RaceOutput::Abandon { attempt, why: AbandonReason::InTheWay } => Some(attempt.0),
+        _ => None,
+    };
+    outputs.iter().filter_map(number).collect()
+}
+
+#[test]
+fn on_a_slow_network_the_first_that_is_answered_goes_on_alone_and_quic_beside_it() {
+    let mut race = full_race();
+    race.handle_alive(AttemptId(1), ms(1_340), at(1_340));
+    let said = outputs(&mut race);
+    assert_eq!(
+        in_the_way(&said),
+        [2, 3, 4, 5],
+        "QUIC at its address has been sent, and its answer takes longer to arrive"
+    );
+    race.handle_alive(AttemptId(0), ms(2_300), at(2_300));
+    let said = outputs(&mut race);
+    assert_eq!(in_the_way(&said), [1]);
+    assert!(said.iter().all(|output| !matches!(output, RaceOutput::Scored { .. })), "nobody is to blame");
+    race.handle_connected(AttemptId(0), ms(1_300), at(2_600));
+    assert!(matches!(outputs(&mut race)[..], [RaceOutput::Scored { .. }, RaceOutput::Won { attempt: AttemptId(0) }]));
+    assert!(race.is_finished());
+}
+
+#[test]
+fn what_gave_way_on_a_slow_network_has_its_turn_when_the_first_stays_silent() {
+    let mut race = full_race();
+    race.handle_alive(AttemptId(0), ms(1_340), at(1_340));
+    assert_eq!(in_the_way(&outputs(&mut race)), [1, 2, 3, 4, 5]);
+    race.handle_timeout(at(5_339));
+    assert_eq!(starts(&outputs(&mut race)), []);
+    race.handle_timeout(at(5_340));
+    assert_eq!(starts(&outputs(&mut race)), [candidate(1, Tls)]);
+    race.handle_timeout(at(9_339));
+    assert_eq!(starts(&outputs(&mut race)), [], "others follow as slowly as the network is");
+    race.handle_timeout(at(9_340));
+    assert_eq!(starts(&outputs(&mut race)), [candidate(2, Quic), candidate(2, Tls)]);
+}
+
+#[test]
+fn on_a_slow_network_the_losers_end_with_the_race_and_none_becomes_the_spare() {
+    let mut race = full_race();
+    race.handle_connected(AttemptId(3), ms(1_000), at(3_000));
+    let said = outputs(&mut race);
+    assert_eq!(in_the_way(&said), [0, 1, 2, 4, 5]);
+    assert!(race.is_finished());
+
+    let mut race = full_race();
+    race.handle_connected(AttemptId(3), ms(999), at(3_000));
+    assert_eq!(in_the_way(&outputs(&mut race)), [0; 0]);
+    assert!(!race.is_finished());
+}
+
 #[test]
 fn a_loser_that_stays_silent_is_scored_as_timed_out() {
     let mut network = Network::default();

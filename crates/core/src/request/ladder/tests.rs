@@ -171,6 +171,19 @@ fn a_way_that_takes_its_time_is_joined_by_the_next_and_may_still_answer() {
 }
 
 #[test]
+fn what_was_late_on_a_link_and_never_sent_waits_for_another_where_no_way_is_left() {
+    for request in [GET, POST] {
+        let mut climb = Climb::new(request, &[LINK], open(7));
+        assert_eq!(climb.asks(), ["1+link 7"]);
+        climb.wait();
+        climb.asks();
+        climb.link(SOUGHT).asks();
+        assert_eq!(climb.end(1, TryEnd::NotSent).asks(), [""; 0], "it waits");
+        assert_eq!(climb.link(open(8)).asks(), ["2+link 8"]);
+    }
+}
+
+#[test]
 fn what_may_not_run_twice_is_taken_back_where_it_can_be_and_left_where_not() {
     let mut climb = Climb::new(POST, &[LINK, NAME], open(7));
     climb.asks();

@@ -3,7 +3,7 @@
 use ropeway::{CarrierKind, Error, Retry};
 use ropeway_core::policy::{Policy, RoutePolicy};
 
-use crate::support::{Authority, Relay, TestGateway, builder, eventually, soon, world};
+use crate::support::{Authority, Relay, TestGateway, builder, eventually, service::big, soon, world};
 
 #[tokio::test]
 async fn an_answer_that_was_under_way_when_the_link_broke_comes_once_over_the_next() {
@@ -52,7 +52,7 @@ async fn a_body_goes_on_where_it_broke() {
     while let Some(data) = soon(answer.chunk()).await.unwrap() {
         whole.extend_from_slice(&data);
     }
-    assert!(whole == crate::support::service::big(3_000_000));
+    assert!(whole == big(3_000_000));
     assert_eq!(gateway.executed().len(), 1);
 }
 
@@ -112,4 +112,25 @@ async fn a_body_that_the_service_cuts_is_never_taken_for_the_whole() {
     };
     assert!(matches!(error, Error::BodyCut { side: ropeway::Side::Service, .. }), "{error:?}");
     assert_eq!(read, b"half");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_of_a_body_before_the_service_cut_it_is_given_to_the_app_on_every_carrier() {
+    for carrier in CarrierKind::ALL {
+        let (gateway, client) = world(carrier).await;
+        gateway.release();
+        for length in [4, 20_000, 200_000].repeat(10) {
+            let mut answer = soon(client.get(format!("https://api.test/cut/{length}")).send()).await.unwrap();
+            let mut read = Vec::new();
+            let error = loop {
+                match soon(answer.chunk()).await {
+                    Ok(Some(data)) => read.extend_from_slice(&data),
+                    Ok(None) => panic!("the part was taken for the whole"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, Error::BodyCut { side: ropeway::Side::Service, .. }), "{error:?}");
+            assert!(read == big(length), "{} of {length} bytes over {carrier}", read.len());
+        }
+    }
 }

@@ -103,8 +103,12 @@ impl Sending {
         }
         let body = self.unsent_bytes() > 0 && self.limit > self.next;
         let fin = self.fin.is_some() && self.unsent_bytes() == 0;
-        let reset = matches!(self.fin, Some(Fin::Reset(..)));
-        (self.head.is_some() && !self.head_sent) || body || fin || reset
+        (self.head.is_some() && !self.head_sent) || body || fin
+    }
+
+    /// Says whether RESET is all that is left to send, after the head.
+    pub(super) fn resets_now(&self) -> bool {
+        self.unsent_bytes() == 0 && matches!(self.fin, Some(Fin::Reset(..)))
     }
 
     /// Says whether the frame that carries the last byte may carry END as well.

@@ -310,7 +310,8 @@ impl Mux {
         }
     }
 
-    /// Ends the exchange without completing it.
+    /// Ends the exchange without completing it. A client says so at once; what a gateway has of an answer that was cut goes out first, as
+    /// far as it was taken here.
     pub fn reset(&mut self, channel: u64, code: ResetCode, detail: &str) {
         let Some(exchange) = self.channels.get_mut(&channel) else { return };
         if exchange.sending.fin_sent {
@@ -324,10 +325,15 @@ impl Mux {
             self.remove(channel);
             return;
         }
-        let discarded = exchange.sending.discard_unsent();
+        let discarded = match self.role {
+            Role::Client => exchange.sending.discard_unsent(),
+            Role::Gateway => 0,
+        };
         exchange.sending.fin = Some(Fin::Reset(code, detail.chars().take(DETAIL_CHARS_MAX).collect()));
-        // Its place among the bodies is of no use: RESET goes with the heads.
-        exchange.sending.queued = false;
+        if exchange.sending.unsent_bytes() == 0 {
+            // Its place among the bodies is of no use: RESET goes with the heads.
+            exchange.sending.queued = false;
+        }
         self.queue(channel);
         self.release(discarded);
     }
@@ -464,7 +470,7 @@ impl Mux {
         }
         sending.queued = true;
         let head = sending.head.is_some() && !sending.head_sent;
-        if head || matches!(sending.fin, Some(Fin::Reset(..))) {
+        if head || sending.resets_now() {
             link.heads.push_back(channel);
         } else {
             link.bodies.push_back(channel);

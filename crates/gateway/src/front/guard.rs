@@ -3,11 +3,14 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
+
+use super::parting::Flushes;
 
 /// A stream that fails once a write has made no progress for a while.
 #[derive(Debug)]
@@ -16,11 +19,17 @@ pub(super) struct Guarded<I> {
     limit: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
     waiting: bool,
+    flushes: Arc<Flushes>,
 }
 
 impl<I> Guarded<I> {
     pub(super) fn new(inner: I, limit: Duration) -> Self {
-        Self { inner, limit, sleep: None, waiting: false }
+        Self { inner, limit, sleep: None, waiting: false, flushes: Arc::default() }
+    }
+
+    /// Returns what counts how often everything was written.
+    pub(super) fn flushes(&self) -> Arc<Flushes> {
+        Arc::clone(&self.flushes)
     }
 
     fn guard<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -75,6 +84,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Guarded<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.inner).poll_flush(cx);
+        if matches!(outcome, Poll::Ready(Ok(()))) {
+            // hyper has written all it had before it flushes.
+            self.flushes.flushed();
+        }
         self.guard(cx, outcome)
     }
 

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h3::error::{Code, ConnectionError, StreamError};
@@ -10,7 +11,7 @@ use h3::server::{RequestResolver, RequestStream};
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::BodyExt;
 use ropeway_net::h3::{H3Body, H3Connection, H3Send, Stops};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::TaskTracker;
 
 use super::incoming::ClientBody;
@@ -30,13 +31,14 @@ pub async fn serve_h3(quic: noq::Connection, front: Arc<Front>, connection: Conn
     quic.set_max_concurrent_uni_streams(ONE_WAY_STREAMS_MAX.into());
     quic.set_receive_window(WINDOW_BYTES.into());
     let streams = Arc::new(Streams::new(limits.streams_max as usize));
-    let adapter = H3Connection::server(quic, u64::from(limits.head_bytes_max));
+    let adapter = H3Connection::server(quic.clone(), u64::from(limits.head_bytes_max));
     let stops = adapter.stops();
     let mut builder = h3::server::builder();
     builder.max_field_section_size(u64::from(limits.head_bytes_max)).send_grease(false);
     let Ok(h3) = builder.build(adapter).await else { return };
     let service = Service::h3(Arc::clone(&front), connection, Arc::clone(&streams));
-    let door = Door { service: Arc::new(service), stops, requests: TaskTracker::new(), next: FIRST, farewell: None };
+    let service = Arc::new(service);
+    let door = Door { service, quic, stops, requests: TaskTracker::new(), next: FIRST, farewell: None };
     if let Err(error) = door.serve(h3, &streams).await {
         if is_fault(&error) {
             front.counters.malformed.inc();
@@ -51,6 +53,7 @@ type Resolver = RequestResolver<H3Connection, Bytes>;
 /// One connection while it is served.
 struct Door {
     service: Arc<Service>,
+    quic: noq::Connection,
     stops: Stops,
     requests: TaskTracker,
     /// The first stream that no request was accepted on.
@@ -115,13 +118,13 @@ impl Door {
             return;
         }
         self.next = self.next.max(id.into_inner() + STREAM_STEP);
-        let service = Arc::clone(&self.service);
+        let (service, quic) = (Arc::clone(&self.service), self.quic.clone());
         self.requests.spawn(async move {
             let Some(stopped) = stopped else { return };
             tokio::select! {
                 // The client wants no answer any more. What is dropped with the request resets its stream.
                 _ = stopped => {}
-                failed = exchange(&service, resolver) => {
+                failed = exchange(&service, &quic, resolver) => {
                     if let Err(error) = failed {
                         tracing::debug!(%error, %id, "http/3 request ended");
                     }
@@ -132,7 +135,7 @@ impl Door {
 }
 
 /// Reads a request, has it answered and writes the answer.
-async fn exchange(service: &Service, resolver: Resolver) -> Result<(), StreamError> {
+async fn exchange(service: &Service, quic: &noq::Connection, resolver: Resolver) -> Result<(), StreamError> {
     let front = &service.front;
     let head_by = Instant::now() + front.limits.head_timeout;
     let Ok(resolved) = timeout_at(head_by, resolver.resolve_request()).await else {
@@ -159,12 +162,13 @@ async fn exchange(service: &Service, resolver: Resolver) -> Result<(), StreamErr
         }
     }
     let response = service.exchange(request.map(|()| ClientBody::H3(Box::new(body)))).await;
-    write(&mut send, response).await
+    write(&mut send, quic, response).await
 }
 
 /// Writes an answer; where its body fails the stream is reset, and nobody takes the part for the whole.
 async fn write(
     send: &mut RequestStream<H3Send<Bytes>, Bytes>,
+    quic: &noq::Connection,
     response: Response<FrontBody>,
 ) -> Result<(), StreamError> {
     let (parts, body) = response.into_parts();
@@ -172,6 +176,7 @@ async fn write(
     send.send_response(Response::from_parts(parts, ())).await?;
     while let Some(frame) = body.as_mut().frame().await {
         let Ok(frame) = frame else {
+            sleep(parting_time(quic.rtt(noq::PathId::ZERO).unwrap_or_default())).await;
             send.stop_stream(Code::H3_INTERNAL_ERROR);
             return Ok(());
         };
@@ -185,6 +190,12 @@ async fn write(
         }
     }
     send.finish().await
+}
+
+/// Returns how long what was written of an answer that was cut may take to arrive. A stream that is reset takes along what is on its
+/// way, and what its reader has not read yet (RFC 9000 sections 3.1 and 3.2); nothing tells how much has arrived.
+fn parting_time(rtt: Duration) -> Duration {
+    (PARTING_TIMEOUTS * (2 * rtt + ACK_DELAY_MAX)).min(PARTING_MAX)
 }
 
 /// Refuses what concerns one connection of HTTP/1 (RFC 9114 section 4.2): another parser might believe it.
@@ -210,6 +221,16 @@ fn is_fault(error: &ConnectionError) -> bool {
 
 /// Headers that HTTP/3 forbids (RFC 9114 section 4.2, RFC 9110 section 7.6.1).
 const CONNECTION_HEADERS: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+
+/// Probe timeouts between the last bytes of an answer that was cut and its RESET_STREAM: as many as a connection that closes waits (RFC
+/// 9000 section 10.2), with twice the round trip for one, since its variance is not known.
+const PARTING_TIMEOUTS: u32 = 3;
+
+/// How long a client may delay an ACK: the default of RFC 9000 section 18.2.
+const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
+
+/// Longest time between the two. 3 s; our choice: on a path of half a second.
+const PARTING_MAX: Duration = Duration::from_secs(3);
 
 /// One-way streams open at once: control, QPACK's two and as many that the gateway does not know.
 const ONE_WAY_STREAMS_MAX: u32 = 6;

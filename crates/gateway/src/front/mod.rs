@@ -3,6 +3,7 @@
 mod guard;
 mod h3;
 mod incoming;
+mod parting;
 mod reserved;
 mod service;
 mod streams;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::guard::Guarded;
+use self::parting::Flushes;
 use self::service::Service;
 use self::streams::{Streams, Verdict};
 use crate::lists::Lists;
@@ -190,9 +192,11 @@ where
     };
     total.inc();
     let _open = open.hold();
-    let io = TokioIo::new(Guarded::new(io, front.limits.stall_timeout));
+    let io = Guarded::new(io, front.limits.stall_timeout);
+    let flushes = io.flushes();
+    let io = TokioIo::new(io);
     let ended = match protocol {
-        Protocol::H1 => serve_h1(io, &front, connection).await,
+        Protocol::H1 => serve_h1(io, &front, connection, flushes).await,
         Protocol::H2 => serve_h2(io, &front, connection).await,
     };
     if let Err(error) = ended {
@@ -201,12 +205,17 @@ where
     }
 }
 
-async fn serve_h1<I>(io: TokioIo<Guarded<I>>, front: &Arc<Front>, connection: Connection) -> hyper::Result<()>
+async fn serve_h1<I>(
+    io: TokioIo<Guarded<I>>,
+    front: &Arc<Front>,
+    connection: Connection,
+    flushes: Arc<Flushes>,
+) -> hyper::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = &front.limits;
-    let service = Service::new(Arc::clone(front), connection, None);
+    let service = Service::h1(Arc::clone(front), connection, flushes);
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -229,7 +238,7 @@ where
 {
     let limits = &front.limits;
     let streams = Arc::new(Streams::new(limits.streams_max as usize));
-    let service = Service::new(Arc::clone(front), connection, Some(Arc::clone(&streams)));
+    let service = Service::h2(Arc::clone(front), connection, Arc::clone(&streams));
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

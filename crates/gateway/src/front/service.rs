@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 
 use super::incoming::ClientBody;
+use super::parting::{Flushes, Outlet};
 use super::streams::{FrontBody, Streams};
 use super::upload::Upload;
 use super::{Connection, Front, reserved, upgrade};
@@ -26,25 +27,37 @@ pub(super) struct Service {
     streams: Option<Arc<Streams>>,
     /// Whether answers say that the gateway speaks HTTP/3 as well.
     offers_h3: bool,
+    /// Where answers go out, unless each has an outlet of its own.
+    outlet: Option<Outlet>,
 }
 
 impl Service {
-    /// Answers on a connection of HTTP/1, or of HTTP/2 if there are `streams`.
-    pub(super) fn new(front: Arc<Front>, connection: Connection, streams: Option<Arc<Streams>>) -> Self {
+    /// Answers on a connection of HTTP/1.
+    pub(super) fn h1(front: Arc<Front>, connection: Connection, flushes: Arc<Flushes>) -> Self {
+        let (offers_h3, outlet) = (!connection.plain, Some(Outlet::Connection(flushes)));
+        Self { front, connection, streams: None, offers_h3, outlet }
+    }
+
+    /// Answers on a connection of HTTP/2.
+    pub(super) fn h2(front: Arc<Front>, connection: Connection, streams: Arc<Streams>) -> Self {
         let offers_h3 = !connection.plain;
-        Self { front, connection, streams, offers_h3 }
+        Self { front, connection, streams: Some(streams), offers_h3, outlet: None }
     }
 
     /// Answers on a connection of HTTP/3.
     pub(super) fn h3(front: Arc<Front>, connection: Connection, streams: Arc<Streams>) -> Self {
-        Self { front, connection, streams: Some(streams), offers_h3: false }
+        Self { front, connection, streams: Some(streams), offers_h3: false, outlet: Some(Outlet::Reader) }
+    }
+
+    fn outlet(&self) -> Outlet {
+        self.outlet.clone().unwrap_or_else(Outlet::of_stream)
     }
 
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Result<Response<FrontBody>, Infallible> {
         if upgrade::is_websocket(&request) {
             let stream = self.streams.as_ref().map(|streams| streams.open());
             let response = self.websocket(request).await;
-            return Ok(response.map(|body| FrontBody::new(body, stream, None)));
+            return Ok(response.map(|body| FrontBody::new(body, stream, None, self.outlet())));
         }
         Ok(self.exchange(request.map(ClientBody::Hyper)).await)
     }
@@ -87,7 +100,7 @@ impl Service {
             // Not what the upstream says of itself: its other ports are not this gateway's.
             response.headers_mut().insert(header::ALT_SVC, alt_svc.clone());
         }
-        response.map(|body| FrontBody::new(body, stream, upload))
+        response.map(|body| FrontBody::new(body, stream, upload, self.outlet()))
     }
 
     pub(super) fn peer(&self) -> Peer {

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
+use super::parting::{Outlet, Parting};
 use super::upload::Upload;
 use crate::proxy::{ProxyBody, ProxyError};
 
@@ -95,12 +96,20 @@ pub(super) struct FrontBody {
     stream: Option<Arc<Stream>>,
     /// What the client may still be sending; unless it has ended.
     upload: Option<Arc<Upload>>,
+    outlet: Outlet,
+    /// How it failed, while that is held back.
+    cut: Option<(ProxyError, Parting)>,
     is_begun: bool,
 }
 
 impl FrontBody {
-    pub(super) fn new(inner: ProxyBody, stream: Option<Arc<Stream>>, upload: Option<Arc<Upload>>) -> Self {
-        Self { inner, stream, upload, is_begun: false }
+    pub(super) fn new(
+        inner: ProxyBody,
+        stream: Option<Arc<Stream>>,
+        upload: Option<Arc<Upload>>,
+        outlet: Outlet,
+    ) -> Self {
+        Self { inner, stream, upload, outlet, cut: None, is_begun: false }
     }
 
     /// hyper asks for a body, or drops an empty one, behind the answer's head.
@@ -128,13 +137,21 @@ impl Body for FrontBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
         self.begin();
+        if let Some((error, parting)) = self.cut {
+            return self.outlet.poll_parted(parting, cx).map(|()| Some(Err(error)));
+        }
         let frame = Pin::new(&mut self.inner).poll_frame(cx);
+        if let Poll::Ready(Some(Err(error))) = frame {
+            let parting = self.outlet.part();
+            self.cut = Some((error, parting));
+            return self.outlet.poll_parted(parting, cx).map(|()| Some(Err(error)));
+        }
         if let Some(stream) = &self.stream {
             // hyper asks for the next frame once the client has given credit for the last one.
             let handed_ms = if frame.is_ready() { stream.now_ms() } else { NOTHING_HANDED };
             stream.handed_ms.store(handed_ms, Ordering::Relaxed);
         }
-        frame
+        frame.map_ok(|frame| frame.map_data(|data| self.outlet.pass(data)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -32,14 +32,33 @@ impl Measured {
         self.is_wrong
     }
 
-    fn check(&mut self, frame: Option<&Frame<Bytes>>) -> Result<(), ProxyError> {
-        let Some(left) = &mut self.left else { return Ok(()) };
-        let fits = match frame.map(Frame::data_ref) {
-            Some(Some(data)) => left.checked_sub(data.len() as u64).map(|rest| *left = rest).is_some(),
-            Some(None) | None => *left == 0,
+    /// Passes a frame on, as far as it belongs to the body.
+    fn check(&mut self, frame: Option<Frame<Bytes>>) -> Result<Option<Frame<Bytes>>, ProxyError> {
+        let Some(left) = &mut self.left else { return Ok(frame) };
+        let data = match frame.map(Frame::into_data) {
+            Some(Ok(data)) => data,
+            Some(Err(frame)) if *left == 0 => return Ok(Some(frame)),
+            None if *left == 0 => return Ok(None),
+            Some(Err(_)) | None => return Err(self.fail()),
         };
-        self.is_wrong |= !fits;
-        if fits { Ok(()) } else { Err(self.wrong) }
+        match left.checked_sub(data.len() as u64) {
+            Some(rest) => {
+                *left = rest;
+                Ok(Some(Frame::data(data)))
+            }
+            // What belongs to it comes before the error.
+            None if *left > 0 => {
+                let fitting = data.slice(..std::mem::take(left) as usize);
+                self.is_wrong = true;
+                Ok(Some(Frame::data(fitting)))
+            }
+            None => Err(self.fail()),
+        }
+    }
+
+    const fn fail(&mut self) -> ProxyError {
+        self.is_wrong = true;
+        self.wrong
     }
 }
 
@@ -48,13 +67,15 @@ impl Body for Measured {
     type Error = ProxyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        if self.is_wrong {
+            return Poll::Ready(Some(Err(self.wrong)));
+        }
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx)).transpose()?;
-        self.check(frame.as_ref())?;
-        Poll::Ready(frame.map(Ok))
+        Poll::Ready(self.check(frame)?.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream() && self.left.is_none_or(|left| left == 0)
+        self.inner.is_end_stream() && self.left.is_none_or(|left| left == 0) && !self.is_wrong
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -68,7 +89,7 @@ impl Body for Measured {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
-    use http_body_util::{BodyExt, Full};
+    use http_body_util::{BodyExt, Full, StreamBody};
 
     use super::*;
 
@@ -91,5 +112,26 @@ mod tests {
             assert_eq!(collect(Some(wrong), b"12345").await, Err(ProxyError::UpstreamBodyCut), "{wrong}");
         }
         assert_eq!(collect(Some("1"), b"").await, Err(ProxyError::UpstreamBodyCut));
+    }
+
+    #[tokio::test]
+    async fn of_a_body_that_is_too_long_what_belongs_to_it_comes_before_the_error() {
+        for (declared, told) in [("4", &b"1234"[..]), ("8", b"12345678")] {
+            let mut head = HeaderMap::new();
+            head.insert(header::CONTENT_LENGTH, HeaderValue::from_static(declared));
+            let pieces = [Bytes::from_static(b"12345"), Bytes::from_static(b"67890")];
+            let frames = pieces.map(|piece| Ok::<_, ProxyError>(Frame::data(piece)));
+            let body = StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
+            let mut measured = Measured::new(body, &head, ProxyError::UpstreamBodyCut);
+            let mut read = Vec::new();
+            let error = loop {
+                assert!(!measured.is_end_stream());
+                match measured.frame().await.unwrap() {
+                    Ok(frame) => read.extend_from_slice(&frame.into_data().unwrap()),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!((&read[..], error, measured.is_wrong()), (told, ProxyError::UpstreamBodyCut, true));
+        }
     }
 }

@@ -103,6 +103,27 @@ async fn a_cut_upstream_body_is_cut_towards_the_client_too() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_of_a_body_before_it_was_cut_reaches_the_client_before_the_cut() {
+    for length in [4, 20_000, 300_000] {
+        let upstream = cutting(length).await;
+        let door = Door::to(&format!("http://{upstream}"));
+        for _ in 0..5 {
+            let answer = door.say("GET / HTTP/1.1\r\nhost: a.test\r\n\r\n").await;
+            let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+            assert_eq!(body.len(), length, "HTTP/1");
+
+            let mut body = door.get_h2("/").await.expect("answered").into_body();
+            let mut read = 0;
+            while let Ok(frame) = body.frame().await.expect("the part is not taken for the whole") {
+                read += frame.data_ref().map_or(0, Bytes::len);
+            }
+            assert_eq!(read, length, "HTTP/2");
+        }
+        assert_eq!(door.in_flight(), 0);
+    }
+}
+
 #[tokio::test]
 async fn an_answer_that_ends_with_its_connection_is_cut_where_that_broke() {
     let upstream = raw_upstream(|mut stream, _| async move {

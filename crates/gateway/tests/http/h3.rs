@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use noq::{Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, TransportConfig, VarInt};
+use noq::{Endpoint, EndpointConfig, ReadError, RecvStream, SendStream, TokioRuntime, TransportConfig, VarInt};
 use ropeway_gateway::front::{Connection, Front, FrontLimits, serve_h3};
 use ropeway_gateway::metrics::Metrics;
 use ropeway_gateway::proxy::Proxy;
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::door::eventually;
+use crate::support::cutting;
 
 /// A front door on UDP, and a QUIC connection to it whose client has sent its SETTINGS.
 struct Knock {
@@ -152,6 +153,27 @@ async fn a_head_that_does_not_come_is_not_awaited() {
         let (_send, mut recv) = knock.say(bytes).await;
         in_time(recv.read_to_end(1024)).await.expect_err("the stream is reset");
         assert_eq!(knock.metrics.refusal("http_head_timeout").value(), before + 1);
+    }
+}
+
+#[tokio::test]
+async fn what_came_of_a_body_before_it_was_cut_arrives_before_the_reset() {
+    for length in [4, 10_000] {
+        let knock = Knock::at(&format!("http://{}", cutting(length).await), FrontLimits::default()).await;
+        let (mut send, mut recv) = knock.say(&request(GET, "/")).await;
+        send.finish().expect("open");
+        let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);
+        let error = loop {
+            match in_time(recv.read(&mut chunk)).await {
+                Ok(Some(count)) => answer.extend_from_slice(&chunk[..count]),
+                Ok(None) => panic!("the part is taken for the whole"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, ReadError::Reset(VarInt::from_u32(0x102)), "H3_INTERNAL_ERROR");
+        let came = answer.iter().filter(|byte| **byte == b'x').count();
+        assert!(came >= length, "{came} of {length}");
+        assert!(knock.quic.close_reason().is_none());
     }
 }
 

@@ -94,6 +94,18 @@ pub(crate) async fn answering(bytes: &'static [u8]) -> SocketAddr {
     .await
 }
 
+/// Answers so many bytes of one more, then closes.
+pub(crate) async fn cutting(length: usize) -> SocketAddr {
+    raw_upstream(move |mut stream, _| async move {
+        read_head(&mut stream).await;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", length + 1);
+        let _ = stream.write_all(head.as_bytes()).await;
+        let _ = stream.write_all(&vec![b'x'; length]).await;
+        let _ = stream.shutdown().await;
+    })
+    .await
+}
+
 /// A proxy for `http://a.test/` to one upstream.
 pub(crate) fn proxy_to(upstream: &str) -> (Arc<Proxy>, Arc<Metrics>) {
     proxy_with(RouteSpec::new("a.test", upstream))

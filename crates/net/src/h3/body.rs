@@ -21,6 +21,8 @@ pub struct H3Body<S> {
     first: Option<Bytes>,
     /// Bytes still to come, where it was told how many there are.
     left: Option<u64>,
+    /// More came than there should be.
+    is_long: bool,
     place: Place,
 }
 
@@ -63,7 +65,7 @@ impl<S: H3Source> H3Body<S> {
     /// Reads a body from its stream; `declared` is its length, where the head told it.
     pub fn new(source: S, declared: Option<u64>) -> Self {
         let place = if declared == Some(0) { Place::Ended } else { Place::Data };
-        Self { source, first: None, left: declared, place }
+        Self { source, first: None, left: declared, is_long: false, place }
     }
 
     /// Waits until it is known whether there is a body at all. Trailers without one are nobody's.
@@ -83,6 +85,9 @@ impl<S: H3Source> H3Body<S> {
         if self.place != Place::Data {
             return Poll::Ready(Ok(None));
         }
+        if self.is_long {
+            return Poll::Ready(Err(self.fail(H3BodyError::Long)));
+        }
         let data = match ready!(self.source.poll_data(cx)) {
             Ok(data) => data,
             Err(error) => return Poll::Ready(Err(self.fail(H3BodyError::Stream(error)))),
@@ -98,6 +103,12 @@ impl<S: H3Source> H3Body<S> {
                 Some(left) => {
                     self.left = Some(left);
                     Poll::Ready(Ok(Some(data)))
+                }
+                // What belongs to it comes before the error.
+                None if left > 0 => {
+                    self.left = Some(0);
+                    self.is_long = true;
+                    Poll::Ready(Ok(Some(data.slice(..left as usize))))
                 }
                 None => Poll::Ready(Err(self.fail(H3BodyError::Long))),
             },
@@ -177,4 +188,42 @@ impl H3Source for server::RequestStream<H3Recv, Bytes> {
 /// Takes the bytes out of a buffer; what `h3` gives is one piece, which is not copied.
 fn whole(mut data: impl Buf) -> Bytes {
     data.copy_to_bytes(data.remaining())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    struct Pieces(VecDeque<&'static [u8]>);
+
+    impl H3Source for Pieces {
+        fn poll_data(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
+            Poll::Ready(Ok(self.0.pop_front().map(Bytes::from_static)))
+        }
+
+        fn poll_trailers(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Option<HeaderMap>, StreamError>> {
+            Poll::Ready(Ok(None))
+        }
+    }
+
+    #[tokio::test]
+    async fn of_a_body_of_another_length_what_belongs_to_it_comes_before_the_error() {
+        for (declared, told) in [(4, &b"1234"[..]), (8, b"12345678"), (12, b"1234567890")] {
+            let mut body = H3Body::new(Pieces([&b"12345"[..], b"67890"].into()), Some(declared));
+            let mut read = Vec::new();
+            let error = loop {
+                match body.frame().await.unwrap() {
+                    Ok(frame) => read.extend_from_slice(&frame.into_data().unwrap()),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(read, told);
+            assert!(matches!(error, H3BodyError::Long | H3BodyError::Short { missing: 2 }), "{error}");
+            assert!(body.frame().await.is_none());
+        }
+    }
 }

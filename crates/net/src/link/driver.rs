@@ -112,9 +112,10 @@ fn poll_turn(
         let sent = match carrier.poll_send(cx, scratch, &mut || peer.poll_output()) {
             // The other end has said goodbye and may take nothing any more.
             _ if closed => return Poll::Ready(Ok(())),
-            Poll::Ready(result) => {
-                result?;
-                true
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(error)) => {
+                read_rest(carrier, peer, cx, scratch);
+                return Poll::Ready(Err(error));
             }
             Poll::Pending => false,
         };
@@ -138,6 +139,16 @@ fn poll_turn(
     }
 }
 
+/// Takes what had arrived when sending failed: the connection may be gone at the next turn, and it with it.
+fn read_rest(carrier: &mut dyn Carrier, peer: &mut dyn LinkPeer, cx: &mut Context<'_>, scratch: &mut Scratch) {
+    for _ in 0..LAST_READS_MAX {
+        match carrier.poll_recv(cx, scratch, &mut |frame, early| peer.handle_frame(frame, early)) {
+            Poll::Ready(Ok(Arrived::Some)) => {}
+            Poll::Pending | Poll::Ready(Ok(Arrived::Closed) | Err(_)) => return,
+        }
+    }
+}
+
 /// Waits for a deadline that may have moved since the last call.
 ///
 /// With every frame it moves away. The timer then stays where it is and fires once in vain, which costs less than to move it
@@ -158,3 +169,7 @@ fn poll_deadline(sleep: &mut Option<Pin<Box<Sleep>>>, deadline: Instant, cx: &mu
 
 /// Reads of one connection before the others of the thread get their turn.
 const READS_MAX: usize = 8;
+
+/// Reads of a connection on which nothing can be sent any more. 128; our choice: the credit of a link (1 MiB) in reads of 16 KiB, with as
+/// many again to spare.
+const LAST_READS_MAX: usize = 128;

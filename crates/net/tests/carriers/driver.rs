@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    net::SocketAddr,
     pin::{Pin, pin},
     sync::{
         Arc,
@@ -18,7 +19,9 @@ use ropeway_core::{
 };
 use ropeway_net::{
     Clock,
+    carrier::{Arrived, Carrier, CarrierError, Sink},
     link::{LinkPeer, drive},
+    scratch::Scratch,
 };
 
 use crate::{
@@ -192,6 +195,61 @@ async fn everything_said_is_sent_before_a_link_that_closes_is_done() {
         client.close().await;
         leaving.await.unwrap();
     }
+}
+
+/// A connection on which nothing can be sent any more, and on which a few frames had arrived before.
+struct Broken {
+    arrived: usize,
+}
+
+impl Carrier for Broken {
+    fn kind(&self) -> CarrierKind {
+        CarrierKind::Quic
+    }
+
+    fn peer(&self) -> SocketAddr {
+        ([127, 0, 0, 1], 1).into()
+    }
+
+    fn poll_recv(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _scratch: &mut Scratch,
+        sink: &mut Sink<'_>,
+    ) -> Poll<Result<Arrived, CarrierError>> {
+        if self.arrived == 0 {
+            return Poll::Pending;
+        }
+        self.arrived -= 1;
+        sink(frame(Kind::Ping, 0, vec![1], false).as_ref(), false)?;
+        Poll::Ready(Ok(Arrived::Some))
+    }
+
+    fn poll_send(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _scratch: &mut Scratch,
+        _source: &mut dyn FnMut() -> Option<Frame>,
+    ) -> Poll<Result<(), CarrierError>> {
+        Poll::Ready(Err(CarrierError::Quic { peer: self.peer(), reason: "connection lost".into() }))
+    }
+
+    fn poll_close(&mut self, _cx: &mut Context<'_>, _scratch: &mut Scratch) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    fn binding(&self) -> Option<[u8; 32]> {
+        None
+    }
+
+    fn admit(&mut self) {}
+}
+
+#[tokio::test]
+async fn what_had_arrived_is_taken_when_sending_fails() {
+    let (mut carrier, mut peer) = (Broken { arrived: 50 }, Quiet::new());
+    assert!(matches!(drive(&mut carrier, &mut peer).await, Err(CarrierError::Quic { .. })));
+    assert_eq!(peer.received, 50);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

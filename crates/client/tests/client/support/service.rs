@@ -32,7 +32,8 @@ pub(super) async fn serve(shared: &Shared, session: Session<Server>, request: Ne
         "cut" => {
             respond(&session, channel, HeaderMap::new(), false);
             let mut writer = session.writer(channel);
-            writer.write(Bytes::from_static(b"half")).await.unwrap();
+            let half = argument.parse().map_or(Bytes::from_static(b"half"), big);
+            writer.write(half).await.unwrap();
             released(shared.released()).await;
             writer.reset(ResetCode::UpstreamCut, "the service closed");
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Closed, Decoder, Early, Encoder, Fin, Link, Mode, Mux, PeerLimits, ResetCode, VecDeque};
+use super::{Closed, Decoder, Early, Encoder, Fin, Link, Mode, Mux, PeerLimits, ResetCode, Role, VecDeque};
 use crate::wire::{
     frame::PAYLOAD_BYTES_MAX,
     message::{Settled, Settlement, Unanswered},
@@ -213,6 +213,11 @@ impl Mux {
 
     fn rewind(&mut self, channel: u64, offset: u64) {
         let Some(exchange) = self.channels.get_mut(&channel) else { return };
+        if self.role == Role::Client && matches!(exchange.sending.fin, Some(Fin::Reset(..))) {
+            // Of a request that was given up nobody needs the rest.
+            self.kept_bytes -= exchange.sending.forget_sent();
+            return;
+        }
         let before = exchange.sending.kept_bytes();
         exchange.sending.rewind(offset);
         let moved = before - exchange.sending.kept_bytes();

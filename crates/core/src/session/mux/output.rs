@@ -36,6 +36,10 @@ impl Mux {
             // A head that waits goes first: the peer learns that an answer began and was cut.
             let head_waits = exchange.sending.head.is_some() && !exchange.sending.head_sent;
             if let Some(Fin::Reset(code, detail)) = exchange.sending.fin.clone().filter(|_| !head_waits) {
+                if !exchange.sending.resets_now() {
+                    self.queue(channel);
+                    continue;
+                }
                 exchange.sending.fin_sent = true;
                 self.send_reset(channel, code, &detail);
                 self.half_sent(channel, now);

@@ -20,6 +20,7 @@ use crate::{
     },
 };
 
+mod cut;
 mod early;
 
 const NOW: Time = Time::ZERO;
@@ -531,10 +532,10 @@ fn bytes_that_are_given_up_make_room_for_others() {
     let mut body = Bytes::from(vec![2; 100]);
     assert!(pair.server.mux().write(second, &mut body));
     assert_eq!(body.len(), 100, "the first has the whole credit of the link");
-    pair.server.mux().reset(first, ResetCode::UpstreamCut, "cut");
-    let writable =
-        |mux: &mut Mux| matches!(mux.poll_event(), Some(MuxEvent::Writable { channel }) if channel == second);
-    assert!(writable(pair.server.mux()));
+    pair.client.mux().reset(first, ResetCode::Cancelled, "enough");
+    deliver(&pair.client.poll_output(NOW).unwrap(), |frame| pair.server.handle_frame(frame, NOW)).unwrap();
+    let events = std::iter::from_fn(|| pair.server.mux().poll_event());
+    assert!(events.into_iter().any(|event| matches!(event, MuxEvent::Writable { channel } if channel == second)));
 }
 
 #[test]

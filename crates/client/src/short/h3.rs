@@ -93,7 +93,11 @@ impl H3Sender {
         let answer = answer_head(&mut recv, &mut upload).await?;
         let has_body = head.method() != Method::HEAD && answer.status() != StatusCode::NOT_MODIFIED;
         let declared = declared(answer.headers())?.filter(|_| has_body);
-        Ok(answer.map(|()| H3Answer { body: H3Body::new(recv, declared), _upload: upload, _connection: self }))
+        Ok(answer.map(|()| H3Answer {
+            body: H3Body::new(recv, declared).showing_part(),
+            _upload: upload,
+            _connection: self,
+        }))
     }
 }
 

@@ -45,7 +45,7 @@ async fn forward<B: Bus>(shared: &Shared<B>, entry: &Entry, peer: SocketAddr, re
     let NewRequest { channel, head, .. } = request;
     let session = entry.session();
     let body = session.reader(channel).keeping_exchange().map_err(|_cut| ProxyError::RequestBodyCut).boxed_unsync();
-    let body = Measured::new(body, &head.headers, ProxyError::RequestBodyCut);
+    let body = Measured::request(body, &head.headers);
     let is_head = head.method == Method::HEAD;
     let mut forwarded = Request::new(body.boxed_unsync());
     *forwarded.method_mut() = head.method;
@@ -60,7 +60,7 @@ async fn forward<B: Bus>(shared: &Shared<B>, entry: &Entry, peer: SocketAddr, re
     let (parts, body) = Response::into_parts(answer);
     // Whatever the service says, these have no content (RFC 9110 section 6.4.1).
     let bodyless = is_head || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let body = (!bodyless).then(|| Measured::new(body, &parts.headers, ProxyError::UpstreamBodyCut));
+    let body = (!bodyless).then(|| Measured::answer(body, &parts.headers));
     let ends = body.as_ref().is_none_or(|body| body.is_end_stream());
     let head = ResponseHead { status: parts.status, headers: parts.headers };
     let writer = session.writer(channel);

@@ -17,14 +17,25 @@ pub(super) struct Measured {
     inner: ProxyBody,
     left: Option<u64>,
     wrong: ProxyError,
+    /// Of a body that is too long, pass on as much as was declared: its receiver hears of the cut. A service would take that for the whole.
+    passes_part: bool,
     is_wrong: bool,
 }
 
 impl Measured {
-    /// Holds a body to the `content-length` of its head, if there is one; `wrong` is the error of any other length.
-    pub(super) fn new(inner: ProxyBody, head: &HeaderMap, wrong: ProxyError) -> Self {
+    /// Holds the body of an answer to the `content-length` of its head, if there is one.
+    pub(super) fn answer(inner: ProxyBody, head: &HeaderMap) -> Self {
+        Self { passes_part: true, ..Self::new(inner, head, ProxyError::UpstreamBodyCut) }
+    }
+
+    /// Does the same for the body of a request.
+    pub(super) fn request(inner: ProxyBody, head: &HeaderMap) -> Self {
+        Self::new(inner, head, ProxyError::RequestBodyCut)
+    }
+
+    fn new(inner: ProxyBody, head: &HeaderMap, wrong: ProxyError) -> Self {
         let declared = head.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        Self { inner, left: declared, wrong, is_wrong: false }
+        Self { inner, left: declared, wrong, passes_part: false, is_wrong: false }
     }
 
     /// Says whether it was the length that ended the body.
@@ -47,7 +58,7 @@ impl Measured {
                 Ok(Some(Frame::data(data)))
             }
             // What belongs to it comes before the error.
-            None if *left > 0 => {
+            None if *left > 0 && self.passes_part => {
                 let fitting = data.slice(..std::mem::take(left) as usize);
                 self.is_wrong = true;
                 Ok(Some(Frame::data(fitting)))
@@ -99,7 +110,7 @@ mod tests {
             head.insert(header::CONTENT_LENGTH, HeaderValue::from_static(declared));
         }
         let body = Full::new(Bytes::from_static(body)).map_err(|never| match never {}).boxed_unsync();
-        let measured = Measured::new(body, &head, ProxyError::UpstreamBodyCut);
+        let measured = Measured::answer(body, &head);
         Ok(measured.collect().await?.to_bytes().len())
     }
 
@@ -122,7 +133,7 @@ mod tests {
             let pieces = [Bytes::from_static(b"12345"), Bytes::from_static(b"67890")];
             let frames = pieces.map(|piece| Ok::<_, ProxyError>(Frame::data(piece)));
             let body = StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
-            let mut measured = Measured::new(body, &head, ProxyError::UpstreamBodyCut);
+            let mut measured = Measured::answer(body, &head);
             let mut read = Vec::new();
             let error = loop {
                 assert!(!measured.is_end_stream());

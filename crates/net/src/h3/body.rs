@@ -21,6 +21,8 @@ pub struct H3Body<S> {
     first: Option<Bytes>,
     /// Bytes still to come, where it was told how many there are.
     left: Option<u64>,
+    /// Of a body that is too long, show as much as was declared.
+    shows_part: bool,
     /// More came than there should be.
     is_long: bool,
     place: Place,
@@ -65,7 +67,15 @@ impl<S: H3Source> H3Body<S> {
     /// Reads a body from its stream; `declared` is its length, where the head told it.
     pub fn new(source: S, declared: Option<u64>) -> Self {
         let place = if declared == Some(0) { Place::Ended } else { Place::Data };
-        Self { source, first: None, left: declared, is_long: false, place }
+        Self { source, first: None, left: declared, shows_part: false, is_long: false, place }
+    }
+
+    /// Shows of a body that is longer than it was said to be as much as was said, before the error. Whoever passes it on to where the
+    /// error cannot follow must not: it would be taken for the whole.
+    #[must_use]
+    pub fn showing_part(mut self) -> Self {
+        self.shows_part = true;
+        self
     }
 
     /// Waits until it is known whether there is a body at all. Trailers without one are nobody's.
@@ -105,7 +115,7 @@ impl<S: H3Source> H3Body<S> {
                     Poll::Ready(Ok(Some(data)))
                 }
                 // What belongs to it comes before the error.
-                None if left > 0 => {
+                None if left > 0 && self.shows_part => {
                     self.left = Some(0);
                     self.is_long = true;
                     Poll::Ready(Ok(Some(data.slice(..left as usize))))
@@ -213,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn of_a_body_of_another_length_what_belongs_to_it_comes_before_the_error() {
         for (declared, told) in [(4, &b"1234"[..]), (8, b"12345678"), (12, b"1234567890")] {
-            let mut body = H3Body::new(Pieces([&b"12345"[..], b"67890"].into()), Some(declared));
+            let mut body = H3Body::new(Pieces([&b"12345"[..], b"67890"].into()), Some(declared)).showing_part();
             let mut read = Vec::new();
             let error = loop {
                 match body.frame().await.unwrap() {

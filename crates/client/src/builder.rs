@@ -34,6 +34,7 @@ pub struct Builder {
     hosts: Vec<String>,
     timeout: Option<Duration>,
     link_wait: Option<Duration>,
+    refused_wait: Option<Duration>,
     plain_http: bool,
     h3_hosts: Vec<String>,
     ways: Vec<Way>,
@@ -201,6 +202,13 @@ impl Builder {
         self
     }
 
+    /// Bounds how long a request without another way waits for a link where all access points refuse connections, again and again, and
+    /// nothing else comes back; 3 s by default, or as long as [`link_wait`](Self::link_wait) where that is set.
+    pub fn refused_wait(mut self, wait: Duration) -> Self {
+        self.refused_wait = Some(wait);
+        self
+    }
+
     /// Bounds how long a request waits for a link while no attempt to get one comes further; 10 s by default. After that it fails
     /// with [`crate::Error::NoWay`]. On a slow network, where an attempt is on its way, it waits longer.
     pub fn link_wait(mut self, wait: Duration) -> Self {
@@ -334,6 +342,7 @@ impl Builder {
             hosts: (!self.hosts.is_empty()).then(|| Arc::new(Hosts::new(&self.hosts))),
             timeout: self.timeout,
             link_wait: self.link_wait.unwrap_or(LINK_WAIT),
+            refused_wait: self.refused_wait.or(self.link_wait).unwrap_or(REFUSED_WAIT),
             plain_http: self.plain_http,
             h3_hosts: Hosts::new(&self.h3_hosts),
             ways: self.ways,
@@ -360,6 +369,7 @@ pub(crate) struct Config {
     pub(crate) hosts: Option<Arc<Hosts>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) link_wait: Duration,
+    pub(crate) refused_wait: Duration,
     pub(crate) plain_http: bool,
     pub(crate) h3_hosts: Hosts,
     /// The ways that the app wants; empty for all.
@@ -436,6 +446,9 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BuildError> 
 
 /// 10 s: the first race has its five addresses started by then, at the stagger of unknown ones; our choice.
 const LINK_WAIT: Duration = Duration::from_secs(10);
+
+/// 3 s; curl's manual, `--retry`: the waits before its first two repetitions, 1 s and 2 s (decision 0028).
+const REFUSED_WAIT: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {

@@ -125,18 +125,18 @@ impl Client {
     /// Where it is known which network it is now, [`set_network`](Self::set_network) says more.
     pub fn network_changed(&self) {
         self.handle.shared().pace.handle_changed();
-        self.handle.shared().wish(|wishes| wishes.network_changed = true);
+        self.handle.shared().handle_network("");
     }
 
     /// Says on which network the device is: its kind, and a label that is the same whenever the device comes back to it, as the name of a
-    /// Wi-Fi network or an operator. How long requests may take is learned for each.
+    /// Wi-Fi network or an operator. How long requests may take is learned for each, and which addresses and carriers get through.
     ///
     /// The label stays on the device; gateways are told the kind. Another network than before counts as
     /// [`network_changed`](Self::network_changed), the same one does nothing.
     pub fn set_network(&self, kind: NetworkKind, label: &str) {
         let shared = self.handle.shared();
         if shared.pace.set_network(label, kind) {
-            shared.wish(|wishes| wishes.network_changed = true);
+            shared.handle_network(label);
         }
     }
 

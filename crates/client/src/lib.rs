@@ -37,6 +37,7 @@ mod exchange;
 mod identity;
 mod pace;
 pub mod pipe;
+mod places;
 pub mod plain;
 mod push;
 mod request;

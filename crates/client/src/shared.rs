@@ -13,7 +13,7 @@ use std::{
 use http::HeaderValue;
 use ropeway_core::{
     CarrierKind, Time,
-    connect::{Candidate, Records},
+    connect::{Candidate, OtherNetworks, Records},
     policy::Policy,
     quality::Island,
     request::{Budget, Detours, Hosts, LinkView, Way},
@@ -30,6 +30,7 @@ use crate::{
     density::Density,
     identity::subject,
     pace::Pace,
+    places::Places,
     short::{self, Short},
     sources::{Sources, SourcesSetup},
 };
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) tampered: AtomicU64,
     /// How the addresses of the ways without connections did on this network.
     spots: Mutex<Records>,
+    /// How they did on others.
+    other_spots: Mutex<OtherNetworks>,
     /// The ways that failed lately on this network.
     detours: Mutex<Detours>,
     wishes: Mutex<Wishes>,
@@ -97,6 +100,8 @@ pub(crate) struct Live {
     pub(crate) permits: Arc<Semaphore>,
     /// Whether anything behind the gateway can be reached.
     pub(crate) island: Arc<Mutex<Island>>,
+    /// Where its links led.
+    pub(crate) places: Places,
 }
 
 /// Why there is no link and none to be expected.
@@ -123,7 +128,8 @@ pub(crate) enum LinkFailure {
 #[derive(Debug, Default)]
 pub(crate) struct Wishes {
     pub(crate) waiting: usize,
-    pub(crate) network_changed: bool,
+    /// The network changed: the label of the new one, empty where nobody has named it.
+    pub(crate) network: Option<String>,
     pub(crate) ticket: Option<String>,
     /// The newest session whose gateway could not do what it is there for.
     pub(crate) unserved: Option<u64>,
@@ -151,7 +157,7 @@ impl Shared {
         let log = Arc::new(AttemptLog::new(clock));
         let pace = Arc::new(Pace::new(clock));
         let link = if config.seeks_links() {
-            LinkView::Sought { since: None, alive_at: None, is_exhausted: false }
+            LinkView::Sought { since: None, alive_at: None, is_exhausted: false, refused_at: None }
         } else {
             LinkView::None
         };
@@ -191,6 +197,7 @@ impl Shared {
             was_cut: AtomicBool::new(false),
             tampered: AtomicU64::new(0),
             spots: Mutex::default(),
+            other_spots: Mutex::default(),
             detours: Mutex::default(),
             wishes: Mutex::default(),
             roster: Mutex::new(roster),
@@ -260,6 +267,21 @@ impl Shared {
 
     pub(crate) fn spots(&self) -> MutexGuard<'_, Records> {
         lock(&self.spots)
+    }
+
+    /// Takes in that the device is on another network, which may have a label: what was learned of the network before says nothing of
+    /// this one.
+    pub(crate) fn handle_network(&self, label: &str) {
+        {
+            let mut spots = self.spots();
+            lock(&self.other_spots).handle_network(label, &mut spots);
+            if label.is_empty() {
+                *spots = Records::new();
+            }
+        }
+        *self.detours() = Detours::new();
+        self.short.handle_network(label);
+        self.wish(|wishes| wishes.network = Some(label.to_owned()));
     }
 
     pub(crate) fn detours(&self) -> MutexGuard<'_, Detours> {

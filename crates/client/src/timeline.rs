@@ -102,6 +102,16 @@ impl Timeline {
         }
     }
 
+    /// Notes that what a step sent was handed over once more, and where.
+    pub(crate) fn begin_again(&mut self, step: usize, started: Duration, candidate: Option<Candidate>) {
+        if let Some(candidate) = candidate {
+            self.relocate(step, candidate);
+        }
+        if let Some(step) = self.steps.get_mut(step) {
+            step.started = started;
+        }
+    }
+
     pub(crate) fn end(&mut self, step: usize, ended: Duration, error: Option<String>) {
         if let Some(step) = self.steps.get_mut(step) {
             step.ended = Some(ended);
@@ -111,11 +121,21 @@ impl Timeline {
 
     pub(crate) fn finish(&mut self, total: Duration) {
         self.total = total;
-        self.steps.sort_by_key(|step| step.started);
+        let end = |step: &Step| step.ended.unwrap_or(Duration::MAX);
+        self.steps.sort_by_key(|step| (step.started, step.action.place(), end(step)));
     }
 }
 
 impl Action {
+    /// Returns its place among steps that began at the same time, as connections that were being opened before the request.
+    const fn place(self) -> u8 {
+        match self {
+            Self::Connect => 0,
+            Self::Greet => 1,
+            Self::Exchange => 2,
+        }
+    }
+
     /// Returns the action's name as timelines spell it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -191,5 +211,16 @@ mod tests {
             "link connect tls 192.0.2.1:443 3– ms: refused; link exchange tls 192.0.2.1:443 50–80 ms"
         );
         assert_eq!(timeline.answered().map(|step| step.started), Some(Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn what_was_under_way_when_the_request_began_is_told_in_the_order_of_its_actions() {
+        let mut timeline = Timeline::default();
+        for action in [Action::Exchange, Action::Greet, Action::Connect] {
+            timeline.push(step(action, 0));
+        }
+        timeline.finish(Duration::ZERO);
+        let told: Vec<_> = timeline.steps().iter().map(|step| step.action).collect();
+        assert_eq!(told, [Action::Connect, Action::Greet, Action::Exchange]);
     }
 }

@@ -23,6 +23,7 @@ use crate::{
     Action, Event,
     builder::{AccessPoint, Seat},
     identity::{Tickets, audience, subject},
+    places::Places,
     shared::{EXCHANGES_MAX, Shared},
     sources::{Sources, Target},
 };
@@ -119,12 +120,13 @@ impl Engine {
 
     /// Drops a connection without a goodbye, whatever it is at.
     pub(super) fn drop_connection(&mut self, number: ConnectionId, reason: DropReason) {
-        let Some(connection) = self.connections.remove(&number) else { return };
-        let Connection { candidate, log, stage } = connection;
         let told = match reason {
             DropReason::NoWelcome => "no WELCOME in time",
             DropReason::NotNeeded | DropReason::Replaced | DropReason::Told => "given up",
         };
+        self.note_end(number, told);
+        let Some(connection) = self.connections.remove(&number) else { return };
+        let Connection { candidate, log, stage } = connection;
         log.into_iter().for_each(|log| self.shared.log.end(log, Some(told.into())));
         if reason == DropReason::NoWelcome {
             self.tell_failed(candidate, told.into());
@@ -172,6 +174,7 @@ impl Engine {
             reports: self.reports.0.clone(),
             leaving: Arc::clone(&member.leaving),
         };
+        member.places.begin(link, candidate);
         let span = debug_span!("link", session, link, carrier = %candidate.carrier);
         let task = tokio::spawn(driven.run(dialed.carrier).instrument(span)).abort_handle();
         let stage = Stage::Link { session, link, task };
@@ -189,11 +192,21 @@ impl Engine {
 
     /// A connection that was greeted broke, or was refused.
     pub(super) fn end_greeting(&mut self, number: ConnectionId, reason: &str) {
+        self.note_end(number, reason);
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let candidate = connection.candidate;
         if let Some(log) = connection.log.take() {
             self.shared.log.end(log, Some(reason.to_owned()));
             self.tell_failed(candidate, reason.to_owned());
+        }
+    }
+
+    /// Notes why a connection that was greeted, or a link, ended: requests that were sent on it tell of it.
+    pub(super) fn note_end(&self, number: ConnectionId, reason: &str) {
+        if let Some(Connection { stage: Stage::Link { session, link, .. }, .. }) = self.connections.get(&number)
+            && let Some(member) = self.members.get(session)
+        {
+            member.places.end(*link, reason, self.shared.clock.now());
         }
     }
 
@@ -224,7 +237,8 @@ impl Engine {
         roster.sessions.push((number, session.clone()));
         drop(roster);
         let permits = Arc::new(Semaphore::new(EXCHANGES_MAX));
-        self.members.insert(number, Member { session, permits, island: Arc::default(), leaving: Arc::default() });
+        let (island, leaving, places) = (Arc::default(), Arc::default(), Places::default());
+        self.members.insert(number, Member { session, permits, island, leaving, places });
     }
 
     fn facts(&self, carrier: CarrierKind) -> HelloFacts {

@@ -48,6 +48,8 @@ pub(super) enum What {
         detail: String,
         retry_after: Duration,
     },
+    /// How long the answer to a question took.
+    RoundTrip(Duration),
     /// The link that was doubted speaks again.
     Trusted,
     Welcome {
@@ -131,6 +133,10 @@ impl Link {
                     continue;
                 }
                 ClientEvent::Refused { code, detail, retry_after } => What::Refused { code, detail, retry_after },
+                ClientEvent::RoundTrip(rtt) => {
+                    self.shared.pace.handle_rtt(rtt);
+                    What::RoundTrip(rtt)
+                }
                 ClientEvent::Trusted => What::Trusted,
                 ClientEvent::Welcome { resumed, hosts, .. } => What::Welcome { resumed, hosts },
             };

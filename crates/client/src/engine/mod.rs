@@ -13,9 +13,9 @@ use std::{
 };
 
 use ropeway_core::{
-    connect::{Candidate, ConnectionId, Keeper, KeeperConfig, KeeperFailure, KeeperOutput, Place, Records},
+    connect::{Candidate, ConnectionId, Keeper, KeeperConfig, KeeperFailure, KeeperOutput, Place},
     quality::Island,
-    request::{Detours, Hosts},
+    request::Hosts,
     session::{self, Machine as _},
     wire::message::RefuseCode,
 };
@@ -36,6 +36,7 @@ use self::{
 };
 use crate::{
     Event, LinkState,
+    places::Places,
     shared::{self, ClientSession, LinkFailure, Live, Shared, View},
     sources::Sources,
 };
@@ -82,6 +83,7 @@ struct Member {
     permits: Arc<Semaphore>,
     island: Arc<Mutex<Island>>,
     leaving: Arc<AtomicBool>,
+    places: Places,
 }
 
 /// What was done beside the engine.
@@ -190,13 +192,13 @@ impl Engine {
         let (waiting, changed, ticket, unserved) = {
             let mut wishes = self.shared.wishes();
             let unserved = std::mem::take(&mut wishes.unserved);
-            (wishes.waiting > 0, std::mem::take(&mut wishes.network_changed), wishes.ticket.take(), unserved)
+            (wishes.waiting > 0, wishes.network.take(), wishes.ticket.take(), unserved)
         };
         if let Some(ticket) = ticket {
             self.ticket = Some(ticket);
             self.keeper.handle_changed(false, now);
         }
-        if changed {
+        if let Some(label) = changed {
             if let Err(error) = self.dialer.rebind() {
                 warn!(%error, "no socket on the new network");
             }
@@ -206,9 +208,7 @@ impl Engine {
             if let Some(sources) = self.shared.sources() {
                 sources.handle_network_changed();
             }
-            // What was learned of the network before says nothing of this one.
-            *self.shared.spots() = Records::new();
-            *self.shared.detours() = Detours::new();
+            self.keeper.handle_network(&label);
             self.keeper.handle_changed(true, now);
         }
         if let Some(session) = unserved {
@@ -240,6 +240,7 @@ impl Engine {
                 self.shared.config.watcher.tell(Event::Refused { code, detail: detail.clone() });
                 self.handle_refused(connection, code, detail, retry_after);
             }
+            What::RoundTrip(rtt) => self.keeper.handle_round_trip(connection, rtt),
             What::Trusted => self.keeper.handle_trusted(connection),
             What::Welcome { resumed, hosts } => self.handle_welcome(connection, resumed, &hosts),
         }
@@ -273,6 +274,7 @@ impl Engine {
             info!(cause = how.as_ref().map_or_else(CarrierError::name, |()| "closed"), "link is lost");
             debug!(reason, "why it is lost");
             self.trouble = Some(reason.as_str().into());
+            self.note_end(connection, &reason);
             self.shared.config.watcher.tell(Event::LinkLost { reason });
         }
         self.connections.remove(&connection);
@@ -307,7 +309,8 @@ impl Engine {
             let member = self.members.get(&open.session)?;
             let (permits, island) = (Arc::clone(&member.permits), Arc::clone(&member.island));
             let (number, session) = (open.session, member.session.clone());
-            Some(Live { number, session, candidate: open.candidate, permits, island })
+            let places = member.places.clone();
+            Some(Live { number, session, candidate: open.candidate, permits, island, places })
         });
         let failure = self.failure();
         let state = match (&live, &failure) {

@@ -9,14 +9,17 @@ use std::{
 
 use http::{HeaderName, Request, Response};
 use ropeway_core::{
+    Time,
     connect::Candidate,
     request::{Rung, TryEnd, Way},
     session::Machine as _,
 };
+use ropeway_net::link::{HandedOver, Handovers};
 
 use super::{IDEMPOTENCY_KEY, Run, held::Held, link, plan::Ways};
 use crate::{
-    Action, Body, Error, Step,
+    Action, Body, Error, Step, Timeline,
+    places::Places,
     shared::{ClientSession, Live, lock},
     short::{self, Cause, Executed, Listed, To},
     way::{Shape, Trace},
@@ -55,7 +58,7 @@ pub(super) enum Failed {
 
 /// Whether a try was handed to a carrier, as far as it is known by now.
 #[derive(Clone, Default)]
-pub(super) struct Handover(Arc<Mutex<Place>>);
+pub(super) struct Handover(Arc<Mutex<Place>>, Handovers);
 
 #[derive(Default)]
 enum Place {
@@ -95,6 +98,11 @@ impl Handover {
         is_free
     }
 
+    /// Returns where each time is noted that it is handed to a link.
+    pub(super) fn handovers(&self) -> Handovers {
+        self.1.clone()
+    }
+
     /// Notes the channel that was opened for it.
     pub(super) fn place(&self, session: &ClientSession, channel: u64) {
         *lock(&self.0) = Place::Session(session.clone(), channel);
@@ -122,6 +130,50 @@ impl Handover {
     }
 }
 
+/// A try over the links of a session, of whose hand-overs the timeline tells one by one.
+pub(super) struct Handed {
+    /// Its line in the timeline.
+    pub(super) step: usize,
+    handovers: Handovers,
+    places: Places,
+}
+
+impl Handed {
+    /// Tells of each time that the request was handed over, before the last of them: that is the line which is there already.
+    pub(super) fn tell(&self, timeline: &mut Timeline, began: Time) {
+        let list = self.handovers.list();
+        let Some((last, before)) = list.split_last().filter(|(_, before)| !before.is_empty()) else { return };
+        let Some(line) = timeline.steps().get(self.step).cloned() else { return };
+        for (number, handed) in before.iter().enumerate() {
+            let place = self.places.of(handed.link);
+            let again_at = list[number + 1].at;
+            let ended_at = place.as_ref().and_then(|place| place.ended.as_ref()).map_or(again_at, |(at, _)| *at);
+            timeline.push(Step {
+                address: place.as_ref().map(|place| place.candidate.address),
+                carrier: place.as_ref().map(|place| place.candidate.carrier),
+                started: if number == 0 { line.started } else { handed.at.since(began) },
+                ended: Some(ended_at.min(again_at).since(began)),
+                error: Some(self.given_up(*handed)),
+                ..line.clone()
+            });
+        }
+        let place = self.places.of(last.link).filter(|_| line.error.is_some() || line.ended.is_none());
+        timeline.begin_again(self.step, last.at.since(began), place.map(|place| place.candidate));
+    }
+
+    /// Says why a try was taken back.
+    pub(super) fn taken_back(&self) -> String {
+        self.handovers.list().last().map_or_else(|| "taken back".into(), |handed| self.given_up(*handed))
+    }
+
+    fn given_up(&self, handed: HandedOver) -> String {
+        let ended = self.places.of(handed.link).and_then(|place| place.ended);
+        let reason = ended.map_or_else(|| "the link ended".into(), |(_, reason)| reason);
+        let sent = if handed.is_early { "given up behind HELLO" } else { "given up" };
+        format!("{sent}: {reason}")
+    }
+}
+
 impl Run {
     /// Begins a try; `None` if there is nowhere to go.
     pub(super) fn begin(
@@ -134,6 +186,7 @@ impl Run {
         self.scope_key(rung.way, ways, &mut request);
         let handover = Handover::default();
         let session = live.as_ref().map(|live| live.number);
+        let places = live.as_ref().map(|live| live.places.clone());
         let mut seat = live.as_ref().map(|live| live.candidate);
         let mut stalled = None;
         let sending: Pin<Box<dyn Future<Output = Sent> + Send>> = match (rung.way, live) {
@@ -169,6 +222,7 @@ impl Run {
             error: None,
         });
         self.handover = handover.clone();
+        self.handed.extend(places.map(|places| Handed { step, handovers: handover.handovers(), places }));
         Some(Try { sending, handover, way: rung.way, step, session, stalled })
     }
 

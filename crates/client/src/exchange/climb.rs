@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::{
     Run,
-    attempt::{Failed, Sent, Try},
+    attempt::{Failed, Handed, Sent, Try},
     held,
     plan::Ways,
 };
@@ -62,6 +62,7 @@ impl Run {
         let link = view.link(ways.is_known, self.began, shared.clock.now());
         let config = LadderConfig {
             link_wait: shared.config.link_wait,
+            refused_wait: shared.config.refused_wait,
             link_wait_until: Some(self.began + self.within() - self.within() / END_SHARE),
             links_max: ways.links_max,
             ..LadderConfig::default()
@@ -146,7 +147,9 @@ impl Run {
                     {
                         shared.detours().handle_failed(&self.host, running.way, now);
                         running.stalled.into_iter().for_each(|address| held::note_stalled(&shared, address));
-                        self.steps.end(running.step, now.since(self.began), Some("taken back".into()));
+                        let handed = self.handed.iter().find(|handed| handed.step == running.step);
+                        let told = handed.map_or_else(|| "taken back".into(), Handed::taken_back);
+                        self.steps.end(running.step, now.since(self.began), Some(told));
                         ladder.handle_ended(number, TryEnd::NotSent, &mut shared.budget(), now);
                     }
                 }
@@ -284,7 +287,7 @@ impl View {
         let is_hopeless = self.failure.as_ref().is_some_and(|failure| failure.concerns(began));
         match self.link {
             LinkView::Open { .. } if !is_known => {
-                LinkView::Sought { since: None, alive_at: Some(now), is_exhausted: false }
+                LinkView::Sought { since: None, alive_at: Some(now), is_exhausted: false, refused_at: None }
             }
             LinkView::None | LinkView::Sought { .. } if is_hopeless => LinkView::None,
             LinkView::None | LinkView::Open { .. } | LinkView::Sought { .. } => self.link,

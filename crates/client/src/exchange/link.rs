@@ -59,7 +59,9 @@ pub(super) async fn send(
     let (parts, body) = request.into_parts();
     let (ends, bytes) = (body.is_end_stream(), body.size_hint().lower());
     let head = RequestHead { method: parts.method, uri: parts.uri, headers: parts.headers };
-    let Some(channel) = session.request(head, ends) else { return Err(closed(Closed::NeverSeen)) };
+    let Some(channel) = session.request_noting(head, ends, handover.handovers()) else {
+        return Err(closed(Closed::NeverSeen));
+    };
     handover.place(&session, channel);
     let measured = handle.shared().pace.begin(bytes);
     let mut exchange = Exchange { session, channel, open: true, handover };

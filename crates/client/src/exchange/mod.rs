@@ -18,7 +18,7 @@ use ropeway_core::{Time, request::Way};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
 
-use self::attempt::Handover;
+use self::attempt::{Handed, Handover};
 pub(crate) use self::link::LinkBody;
 use crate::{
     Body, Error, Phase, Timeline,
@@ -91,6 +91,8 @@ struct Run {
     tried: Vec<SocketAddr>,
     /// What is under way was handed to a carrier.
     handover: Handover,
+    /// The tries over links.
+    handed: Vec<Handed>,
 }
 
 impl Run {
@@ -126,6 +128,7 @@ impl Run {
             went_directly: false,
             tried: Vec::new(),
             handover: Handover::default(),
+            handed: Vec::new(),
         })
     }
 
@@ -160,6 +163,7 @@ impl Run {
     fn timeline(&self) -> Timeline {
         let shared = self.handle.shared();
         let mut timeline = self.steps.clone();
+        self.handed.iter().for_each(|handed| handed.tell(&mut timeline, self.began));
         if self.waited {
             timeline.extend(shared.log.steps(None, self.began));
         }

@@ -24,7 +24,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use ropeway_core::{
     CarrierKind,
-    connect::{AltSvc, Candidate, RaceConfig, Records, Source},
+    connect::{AltSvc, Candidate, OtherNetworks, RaceConfig, Records, Source},
     request::{Hosts, Way},
 };
 use ropeway_net::{Clock, h3::H3Dialer};
@@ -71,6 +71,10 @@ pub(crate) struct Short {
     setup: Setup,
     pool: Arc<Pool>,
     alt_svc: Arc<Mutex<AltSvc>>,
+    /// How the addresses of hosts did on this network.
+    records: Arc<Mutex<Records>>,
+    /// How they did on others.
+    other_records: Mutex<OtherNetworks>,
     /// Asks the system alone.
     system: Resolver,
     /// Made with the first call: the platform's certificates take a while to read.
@@ -144,7 +148,20 @@ pub(crate) enum Cause {
 impl Short {
     pub(crate) fn new(setup: Setup) -> Self {
         let pool = Pool::new(setup.limits);
-        Self { setup, pool, alt_svc: Arc::default(), system: resolve::system(), connector: OnceLock::new() }
+        Self {
+            setup,
+            pool,
+            alt_svc: Arc::default(),
+            records: Arc::default(),
+            other_records: Mutex::default(),
+            system: resolve::system(),
+            connector: OnceLock::new(),
+        }
+    }
+
+    /// Takes in the label of the network that the device is on; empty if nobody has named it.
+    pub(crate) fn handle_network(&self, label: &str) {
+        lock(&self.other_records).handle_network(label, &mut lock(&self.records));
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -268,7 +285,7 @@ impl Short {
             tls: Arc::new(tcp).into(),
             // Without a UDP socket there is TCP.
             h3: H3Dialer::new(quic).ok(),
-            records: Arc::new(Mutex::new(Records::new())),
+            records: Arc::clone(&self.records),
             alt_svc: Arc::clone(&self.alt_svc),
             race: self.setup.race.clone(),
             log: Arc::clone(&self.setup.log),

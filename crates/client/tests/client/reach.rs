@@ -106,6 +106,31 @@ async fn without_a_link_in_time_a_request_fails_before_it_is_sent() {
 }
 
 #[tokio::test]
+async fn where_all_access_points_refuse_a_request_is_told_so_soon_unless_one_starts_again() {
+    let authority = Authority::new();
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // On UDP the port is silent.
+    for carriers in [&[CarrierKind::Tls][..], &CarrierKind::ALL] {
+        let client = builder(&authority, &[], CarrierKind::Tls).access_point_on(refused, carriers.iter().copied());
+        let client = client.refused_wait(Duration::from_millis(700)).build().unwrap();
+        let began = Instant::now();
+        let error = soon(client.get("https://api.test/").send()).await.unwrap_err();
+        let took = began.elapsed();
+        assert!(matches!(error, Error::NoWay { .. }), "{error:?}");
+        assert!(error.to_string().contains("refused"), "{error}");
+        assert!((700..5_000).contains(&took.as_millis()), "{carriers:?}: {took:?}");
+    }
+    let client = builder(&authority, &[], CarrierKind::Tls).access_point_on(refused, [CarrierKind::Tls]);
+    let client = client.build().unwrap();
+    let waiting = tokio::spawn(client.get("https://api.test/").send());
+    let mut state = client.link_state();
+    soon(state.wait_for(|state| *state == LinkState::Connecting)).await.unwrap();
+    soon(state.wait_for(|state| *state == LinkState::Offline)).await.unwrap();
+    let _gateway = TestGateway::start_at(&authority, refused).await;
+    soon(waiting).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn an_untrusted_gateway_gets_no_hello() {
     let (authority, other) = (Authority::new(), Authority::new());
     let gateway = TestGateway::start(&other).await;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ropeway::{CarrierKind, Error, LinkState, PushEvent, RefuseCode, Retry, Side};
+use ropeway::{Action, CarrierKind, Error, LinkState, PushEvent, RefuseCode, Retry, Side};
 use ropeway_core::session::Refusal;
 
 use crate::support::{Authority, TestGateway, builder, eventually, soon, world};
@@ -93,7 +93,7 @@ async fn an_overloaded_gateway_is_left_alone_for_as_long_as_it_asks_and_another_
     let error = soon(alone.get("https://api.test/").send()).await.unwrap_err();
     assert!(matches!(error, Error::NoWay { .. }), "{error:?}");
     let timeline = error.timeline().unwrap();
-    let greetings = timeline.steps().iter().filter(|step| step.action == ropeway::Action::Greet).count();
+    let greetings = timeline.steps().iter().filter(|step| step.action == Action::Greet).count();
     assert_eq!(greetings, 1, "one attempt in all that time: {timeline}");
 }
 
@@ -109,4 +109,30 @@ async fn a_session_the_gateway_does_not_take_back_is_a_gap_and_an_unknown_outcom
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
     assert_eq!(soon(pushes.next()).await, Some(PushEvent::Gap));
     soon(client.get("https://api.test/").send()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_was_sent_behind_a_hello_in_vain_is_told_of_each_time_it_was_sent() {
+    let authority = Authority::new();
+    let (busy, good) = (TestGateway::start(&authority).await, TestGateway::start(&authority).await);
+    busy.refuse(refusal(RefuseCode::Overloaded));
+    for carrier in CarrierKind::ALL {
+        let client = builder(&authority, &[&busy, &good], carrier).served_host("api.test").build().unwrap();
+        let answer = soon(client.get("https://api.test/").send()).await.unwrap();
+        let steps = answer.timeline().steps().iter().filter(|step| step.action == Action::Exchange);
+        let told: Vec<_> = steps.map(|step| (step.address, step.carrier, step.error.clone())).collect();
+        let refused = told.iter().find(|(address, ..)| *address == Some(busy.address()));
+        if let Some((_, on, error)) = refused {
+            assert_eq!(*on, Some(carrier));
+            let error = error.as_deref().unwrap();
+            assert!(error.starts_with("given up behind HELLO: refused: because of Overloaded"), "{error}");
+        }
+        // Which of the two is tried first is drawn by lot.
+        let greeted =
+            answer.timeline().steps().iter().any(|step| {
+                step.action == Action::Greet && step.address == Some(busy.address()) && step.error.is_some()
+            });
+        assert_eq!(refused.is_some(), greeted, "{}", answer.timeline());
+        assert_eq!(told.last().unwrap(), &(Some(good.address()), Some(carrier), None), "{}", answer.timeline());
+    }
 }

@@ -39,6 +39,7 @@ pub mod backoff;
 pub mod candidate;
 pub mod establish;
 pub mod keeper;
+pub mod networks;
 pub mod race;
 pub mod record;
 pub mod refusal;
@@ -51,6 +52,7 @@ pub use establish::{Establish, EstablishConfig, EstablishOutput, GreetFailure};
 pub use keeper::{
     ConnectionId, DropReason, Ended, Keeper, KeeperConfig, KeeperFailure, KeeperOutput, OpenLink, Place, Prepared, Unit,
 };
+pub use networks::OtherNetworks;
 pub use race::{
     AbandonReason, AttemptId, AttemptOutcome, AttemptReport, FailReason, Race, RaceConfig, RaceError, RaceOutput,
 };

@@ -7,7 +7,7 @@ use crate::{CarrierKind, Time, quality::SmoothedRtt};
 
 /// The learned records of one network: one [`Record`] a candidate, and the carrier that wins there.
 ///
-/// The owner keeps one of these for each network label; nothing here outlives the process by itself.
+/// The owner keeps one of these for each network label, with [`super::OtherNetworks`]; nothing here outlives the process by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     records: BTreeMap<Candidate, Record>,
@@ -50,6 +50,13 @@ impl Records {
                     self.win(candidate.carrier, now);
                 }
             }
+        }
+    }
+
+    /// Takes in a round-trip time of a connection to a candidate, beyond that of its handshake.
+    pub fn handle_round_trip(&mut self, candidate: Candidate, rtt: Duration) {
+        if let Some(known) = self.records.get_mut(&candidate).and_then(|record| record.rtt.as_mut()) {
+            known.handle_sample(rtt);
         }
     }
 

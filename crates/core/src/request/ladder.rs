@@ -61,6 +61,9 @@ pub struct LadderConfig {
     /// No link is waited for beyond this time, whatever comes further: what says why there is none comes before the end of the request's
     /// own time. By default there is no such time.
     pub link_wait_until: Option<Time>,
+    /// How long a request that has no other way waits for a link where every place refuses, again and again. 3 s; curl's manual,
+    /// `--retry`: the waits before its first two repetitions, 1 s and 2 s. A gateway that starts again has that long (decision 0028).
+    pub refused_wait: Duration,
     /// Sends over links, each another one. 3, the most tries DESIGN section 5 gives one way.
     pub links_max: u32,
 }
@@ -73,6 +76,7 @@ impl Default for LadderConfig {
             link_patience_alive: Duration::from_secs(8),
             link_wait: Duration::from_secs(10),
             link_wait_until: None,
+            refused_wait: Duration::from_secs(3),
             links_max: TRIES_MAX.into(),
         }
     }
@@ -118,6 +122,9 @@ pub enum LinkView {
         alive_at: Option<Time>,
         /// Every candidate has failed since then.
         is_exhausted: bool,
+        /// When the last of the places that are tried said that nobody listens there, where all of them have and nothing else has come
+        /// since.
+        refused_at: Option<Time>,
     },
 }
 
@@ -550,8 +557,12 @@ impl Ladder {
         let until = match self.link {
             LinkView::None => running.began,
             LinkView::Open { .. } => running.began + self.config.link_patience,
-            LinkView::Sought { alive_at, .. } => {
-                alive_at.map_or(running.began, |alive_at| alive_at.max(running.began)) + self.config.link_wait
+            LinkView::Sought { alive_at, refused_at, .. } => {
+                let hopes = alive_at.map_or(running.began, |alive_at| alive_at.max(running.began));
+                let is_last = self.rungs.is_empty() && self.tries.len() == 1;
+                let is_refused = refused_at.is_some_and(|refused_at| refused_at >= hopes);
+                let refused_wait = self.config.refused_wait.min(self.config.link_wait);
+                hopes + if is_last && is_refused { refused_wait } else { self.config.link_wait }
             }
         };
         self.config.link_wait_until.map_or(until, |latest| until.min(latest))

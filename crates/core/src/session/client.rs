@@ -104,6 +104,8 @@ pub enum ClientEvent {
         /// When to come back; zero leaves it to the client.
         retry_after: Duration,
     },
+    /// How long the answer to a PING took.
+    RoundTrip(Duration),
     /// The link that was doubted speaks again.
     Trusted,
     /// The link is open.
@@ -134,6 +136,10 @@ pub struct Client {
     ordered: bool,
     heartbeat: Heartbeat,
     vigil: Vigil,
+    /// Counts the PINGs.
+    pings: u8,
+    /// The newest, while it is unanswered: its number, and when it was sent.
+    pinged: Option<(u8, Time)>,
     /// When HELLO was made.
     greeted_at: Time,
     /// Answers that came before WELCOME, which is on a stream of its own where frames are not ordered.
@@ -159,6 +165,8 @@ impl Client {
             ordered: true,
             heartbeat: Heartbeat::new(Duration::MAX, now),
             vigil: Vigil::new(now),
+            pings: 0,
+            pinged: None,
             greeted_at: now,
             early: Vec::new(),
             events: VecDeque::new(),
@@ -172,6 +180,7 @@ impl Client {
         self.ordered = facts.ordered;
         self.heartbeat = Heartbeat::new(facts.heartbeat, now);
         self.vigil = Vigil::new(now);
+        self.pinged = None;
         self.greeted_at = now;
         self.phase = ClientPhase::Greeting;
         self.greeted = self.topics.clone();
@@ -286,9 +295,23 @@ impl Client {
         self.mux.running() > 0
     }
 
-    fn ping(&mut self) {
-        let flags = crate::wire::Flags::NONE;
-        self.mux.send_control(Frame { kind: Kind::Ping, flags, channel: 0, payload: Bytes::new() });
+    /// Asks the gateway for a PONG, which has the number of its PING: it may be that several are under way.
+    fn ping(&mut self, now: Time) {
+        self.pings = self.pings.wrapping_add(1);
+        let number = self.pings;
+        self.pinged = Some((number, now));
+        let (flags, payload) = (crate::wire::Flags::NONE, Bytes::copy_from_slice(&[number]));
+        self.mux.send_control(Frame { kind: Kind::Ping, flags, channel: 0, payload });
+    }
+
+    /// Takes in the answer to a PING; what the newest took is a round trip of the link.
+    fn handle_pong(&mut self, payload: &[u8], now: Time) {
+        let newest = self.pinged.take_if(|(number, _)| payload == [*number]);
+        if let Some((_, asked)) = newest {
+            let rtt = now.since(asked);
+            self.vigil.handle_rtt(rtt);
+            self.events.push_back(ClientEvent::RoundTrip(rtt));
+        }
     }
 
     fn acknowledge(&mut self) {
@@ -389,7 +412,7 @@ impl Machine for Client {
             }
             (Kind::Ping, ClientPhase::Open) => self.mux.send_control(Frame { kind: Kind::Pong, ..frame.to_owned() }),
             (Kind::Probe, ClientPhase::Open) => self.mux.send_control(frame.to_owned()),
-            (Kind::Pong, ClientPhase::Open) => {}
+            (Kind::Pong, ClientPhase::Open) => self.handle_pong(frame.payload, now),
             (Kind::Push, ClientPhase::Open) => self.handle_push(frame.message()?),
             (Kind::Drain, ClientPhase::Open) => self.handle_drain(&frame.message()?),
             (Kind::List, ClientPhase::Open) => {
@@ -416,11 +439,11 @@ impl Machine for Client {
         match self.heartbeat.handle_timeout(now) {
             Due::Dead => return Err(LinkError::Silent),
             Due::Nothing => {}
-            Due::Ping => self.ping(),
+            Due::Ping => self.ping(now),
         }
         if self.awaits_answer() {
             match self.vigil.handle_timeout(now) {
-                Watch::Ask => self.ping(),
+                Watch::Ask => self.ping(now),
                 Watch::Doubt if self.mux.can_move() => {
                     self.vigil.handle_doubted();
                     self.events.push_back(ClientEvent::Doubted);

@@ -60,11 +60,7 @@ impl Vigil {
 
     /// Takes in that something came, `pong` if it was only the answer to a question; says whether the link was doubted.
     pub(super) fn handle_received(&mut self, pong: bool, now: Time) -> bool {
-        if let Some(asked) = self.asked.take()
-            && pong
-        {
-            self.handle_rtt(now.since(asked));
-        }
+        self.asked = None;
         self.answered = if pong { self.answered.saturating_add(1) } else { 0 };
         self.quiet_since = now;
         self.bytes = 0;

@@ -13,7 +13,7 @@ use ropeway_core::{
     Time,
     session::{Closed, LinkError, Machine, MuxEvent},
     wire::{
-        Frame, FrameRef,
+        Frame, FrameRef, Kind,
         fields::{RequestHead, ResponseHead},
         message::ResetCode,
     },
@@ -21,9 +21,11 @@ use ropeway_core::{
 
 mod body;
 mod driver;
+mod handover;
 
 pub use body::{BodyCut, BodyReader, BodyWriter};
 pub use driver::{LinkPeer, drive};
+pub use handover::{HandedOver, Handovers};
 
 use crate::Clock;
 
@@ -69,6 +71,8 @@ struct Exchange {
     reader: Option<Waker>,
     writer: Option<Waker>,
     cancelled: Option<Waker>,
+    /// Where its hand-overs are noted, at the end that opened it.
+    handovers: Option<Handovers>,
 }
 
 impl<M> Clone for Session<M> {
@@ -154,10 +158,16 @@ impl<M: Machine> Session<M> {
     /// head has failed, or it is [abandoned](Self::abandon).
     #[must_use]
     pub fn request(&self, head: RequestHead, end: bool) -> Option<u64> {
+        self.request_noting(head, end, Handovers::default())
+    }
+
+    /// Does as [`request`](Self::request), and notes in `handovers` each time that the request is handed to a carrier.
+    #[must_use]
+    pub fn request_noting(&self, head: RequestHead, end: bool, handovers: Handovers) -> Option<u64> {
         let mut state = self.lock();
         let channel = state.machine.mux().request(head, end)?;
         // Under the same lock: the answer may be quick.
-        state.exchanges.insert(channel, Box::default());
+        state.exchanges.insert(channel, Box::new(Exchange { handovers: Some(handovers), ..Exchange::default() }));
         state.dispatch();
         drop(state);
         self.shared.driver.wake();
@@ -404,6 +414,12 @@ impl<M: Machine> LinkPeer for (&Session<M>, u64) {
         let now = self.now();
         let mut state = self.0.lock_current(self.1)?;
         let frame = state.machine.poll_output(now);
+        if let Some(channel) = frame.as_ref().filter(|frame| frame.kind == Kind::Request).map(|frame| frame.channel) {
+            let is_early = !state.machine.mux().is_attached();
+            if let Some(handovers) = state.exchanges.get(&channel).and_then(|exchange| exchange.handovers.as_ref()) {
+                handovers.push(HandedOver { link: self.1, at: now, is_early });
+            }
+        }
         state.dispatch();
         frame
     }

@@ -73,8 +73,12 @@ impl TestGateway {
 
     /// Starts one at another address of this machine, as that of another unit.
     pub(crate) async fn start_on(authority: &Authority, ip: [u8; 4]) -> Self {
+        Self::start_at(authority, SocketAddr::from((ip, 0))).await
+    }
+
+    pub(crate) async fn start_at(authority: &Authority, address: SocketAddr) -> Self {
         let certificates = authority.issue("gw.test");
-        let listener = TcpListener::bind(SocketAddr::from((ip, 0))).await.unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let config = ServerConfig {
             gateway: "gw.test".into(),

@@ -4,6 +4,7 @@ mod attempt;
 mod opinion;
 mod output;
 mod passage;
+mod refused;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,10 +15,10 @@ use std::{
 pub use self::output::{
     ConnectionId, DropReason, Ended, KeeperConfig, KeeperFailure, KeeperOutput, OpenLink, Place, Prepared, Unit,
 };
-use self::{attempt::Attempt, opinion::Opinion, passage::Passage};
+use self::{attempt::Attempt, opinion::Opinion, passage::Passage, refused::Refused};
 use super::{
-    Candidate, Establish, GreetFailure, LostReason, Means, RankedCandidate, Reconnect, ReconnectOutput, Record,
-    Records, Remedy, Source, candidate, remedy,
+    Candidate, Establish, GreetFailure, LostReason, Means, OtherNetworks, RankedCandidate, Reconnect, ReconnectOutput,
+    Record, Records, Remedy, Source, candidate, remedy,
 };
 use crate::{
     Time,
@@ -38,6 +39,7 @@ pub struct Keeper {
     seed: u64,
     reconnect: Reconnect,
     records: Records,
+    networks: OtherNetworks,
     succession: Succession,
     /// The open links, by session.
     links: BTreeMap<u64, Link>,
@@ -66,6 +68,7 @@ pub struct Keeper {
     sought_since: Option<Time>,
     /// No candidate gave one since then.
     is_exhausted: bool,
+    refused: Refused,
     /// The longest stagger of a race, where the gateways ask for another than the configuration has.
     stagger_max: Option<Duration>,
     outputs: VecDeque<KeeperOutput>,
@@ -102,6 +105,7 @@ impl Keeper {
             config,
             seed,
             records: Records::new(),
+            networks: OtherNetworks::default(),
             succession: Succession::default(),
             links: BTreeMap::new(),
             attempt: None,
@@ -120,6 +124,7 @@ impl Keeper {
             alive_at: None,
             sought_since: None,
             is_exhausted: false,
+            refused: Refused::default(),
             stagger_max: None,
             outputs: VecDeque::new(),
         }
@@ -148,7 +153,8 @@ impl Keeper {
             }
             None if self.is_blocked => LinkView::None,
             None => {
-                LinkView::Sought { since: self.sought_since, alive_at: self.alive_at, is_exhausted: self.is_exhausted }
+                let (since, alive_at, is_exhausted) = (self.sought_since, self.alive_at, self.is_exhausted);
+                LinkView::Sought { since, alive_at, is_exhausted, refused_at: self.refused.at() }
             }
         }
     }
@@ -349,6 +355,19 @@ impl Keeper {
         self.follow_reconnect(now);
     }
 
+    /// Takes in the label of the network that the device is on; empty if nobody has named it. What was learned on it counts from here on.
+    /// That it is another is told by [`handle_changed`](Self::handle_changed), afterwards.
+    pub fn handle_network(&mut self, label: &str) {
+        self.networks.handle_network(label, &mut self.records);
+    }
+
+    /// Takes in a round-trip time that a link has shown.
+    pub fn handle_round_trip(&mut self, connection: ConnectionId, rtt: Duration) {
+        if let Some(link) = self.links.values().find(|link| link.connection == connection) {
+            self.records.handle_round_trip(link.candidate, rtt);
+        }
+    }
+
     /// Takes in the longest stagger that the gateways ask for from the next attempt on; `None` for that of the configuration.
     pub fn handle_stagger(&mut self, max: Option<Duration>) {
         self.stagger_max = max;
@@ -438,6 +457,7 @@ impl Keeper {
     /// Begins an attempt: addresses and ticket are fetched first.
     fn prepare(&mut self, restarts: u32) {
         self.stop_attempt();
+        self.refused.handle_attempt();
         self.generations += 1;
         self.attempt = Some(Attempt::new(self.generations, restarts));
         self.outputs.push_back(KeeperOutput::Prepare { generation: self.generations });

@@ -449,3 +449,63 @@ fn a_client_of_one_unit_asks_for_no_opinion() {
     client.follow();
     assert!(dialed(&client).is_empty());
 }
+
+#[test]
+fn requests_learn_when_every_place_refused_in_this_attempt() {
+    let refused = |client: &Client| match client.keeper.view(client.now) {
+        LinkView::Sought { refused_at, .. } => refused_at,
+        LinkView::None | LinkView::Open { .. } => panic!("a link is sought"),
+    };
+    let mut client = Client::new();
+    client.keeper.handle_waiting(true, client.now);
+    for round in 0..3 {
+        client.prepare();
+        for address in [A, B] {
+            assert_eq!(refused(&client), None, "round {round}");
+            let number = client.number(address);
+            client.dialing.remove(&number);
+            client.keeper.handle_dial_failed(number, FailReason::Refused, client.now);
+            client.follow();
+        }
+        assert_eq!(refused(&client), Some(client.now), "round {round}");
+        let generation = client.generation;
+        while client.generation == generation {
+            client.wait();
+        }
+        assert!(refused(&client).is_some(), "the next round has not begun");
+    }
+    client.prepare();
+    client.connect(A);
+    let (number, ..) = *client.greeted.last().unwrap();
+    client.keeper.handle_ended(number, Ended::Broken(LostReason::Closed), client.now);
+    client.follow();
+    assert_eq!(refused(&client), None, "something came back");
+}
+
+#[test]
+fn what_is_learned_on_a_network_counts_there_alone() {
+    let mut client = Client::new();
+    client.keeper.handle_network("home");
+    client.open(A);
+    let learned = |client: &Client| client.keeper.records().learned_carrier(client.now);
+    assert_eq!(learned(&client), Some(CarrierKind::Tls));
+    client.keeper.handle_network("train");
+    assert!(client.keeper.records().is_empty());
+    client.keeper.handle_network("home");
+    assert_eq!(learned(&client), Some(CarrierKind::Tls));
+}
+
+#[test]
+fn the_round_trips_of_a_link_are_learned_for_its_place() {
+    let mut client = Client::new();
+    client.open(A);
+    let candidate = client.keeper.open_link().unwrap().candidate;
+    let srtt = |client: &Client| client.keeper.records().get(candidate, client.now).unwrap().srtt().unwrap();
+    assert_eq!(srtt(&client), Duration::from_millis(50));
+    for _ in 0..20 {
+        client.keeper.handle_round_trip(client.connection(), Duration::from_millis(400));
+    }
+    assert!(srtt(&client) > Duration::from_millis(350), "{:?}", srtt(&client));
+    client.keeper.handle_round_trip(ConnectionId(99), Duration::from_secs(9));
+    assert!(srtt(&client) < Duration::from_millis(400));
+}

@@ -61,7 +61,7 @@ const fn unsure(session: u64) -> LinkView {
     LinkView::Open { session, is_sure: false, can_move: true }
 }
 
-const SOUGHT: LinkView = LinkView::Sought { since: None, alive_at: None, is_exhausted: false };
+const SOUGHT: LinkView = LinkView::Sought { since: None, alive_at: None, is_exhausted: false, refused_at: None };
 
 #[test]
 fn a_request_goes_over_the_link_once_there_is_one() {
@@ -112,6 +112,7 @@ fn a_link_in_which_nothing_comes_further_is_not_waited_for_forever() {
             since: None,
             alive_at: Some(Time::from_origin(Duration::from_secs(3))),
             is_exhausted: false,
+            refused_at: None,
         },
     );
     assert_eq!(climb.wait(), Some(13_000));
@@ -332,11 +333,10 @@ fn tries_that_have_begun_do_not_begin_again_when_others_take_their_place() {
 
 #[test]
 fn a_link_that_others_have_sought_for_long_is_given_little_more_time() {
-    let at = |seconds| Time::from_origin(Duration::from_secs(seconds));
     for (since, is_exhausted, late_at_ms) in
         [(0, false, 10_500), (8, false, 12_000), (10, false, 14_000), (10, true, 10_500), (2, true, 10_500)]
     {
-        let link = LinkView::Sought { since: Some(at(since)), alive_at: None, is_exhausted };
+        let link = LinkView::Sought { since: Some(at(since)), alive_at: None, is_exhausted, refused_at: None };
         let mut budget = Budget::new();
         let ladder = Ladder::new(LadderConfig::default(), POST, [LINK, NAME], link, &mut budget, at(10));
         assert_eq!(ladder.poll_timeout(), Some(Time::from_origin(Duration::from_millis(late_at_ms))));
@@ -345,8 +345,12 @@ fn a_link_that_others_have_sought_for_long_is_given_little_more_time() {
 
 #[test]
 fn an_attempt_that_comes_further_is_not_joined_by_other_handshakes() {
-    let at = |seconds| Time::from_origin(Duration::from_secs(seconds));
-    let link = |alive_at| LinkView::Sought { since: Some(at(0)), alive_at: Some(at(alive_at)), is_exhausted: false };
+    let link = |alive_at| LinkView::Sought {
+        since: Some(at(0)),
+        alive_at: Some(at(alive_at)),
+        is_exhausted: false,
+        refused_at: None,
+    };
     let mut climb = Climb::new(POST, &[LINK, NAME], link(1));
     assert_eq!(climb.ladder.poll_timeout(), Some(at(9)));
     climb.link(link(7));
@@ -354,4 +358,38 @@ fn an_attempt_that_comes_further_is_not_joined_by_other_handshakes() {
     climb.ladder.set_first_byte(TryId(1), Duration::from_secs(20));
     assert_eq!(climb.link(open(7)).asks(), ["1+link 7"]);
     assert_eq!(climb.ladder.poll_timeout(), Some(at(20)));
+}
+
+#[test]
+fn a_request_without_another_way_waits_less_where_every_place_refuses_since_it_began() {
+    let refused = |alive_at: Option<u64>, refused_at: u64| LinkView::Sought {
+        since: Some(Time::ZERO),
+        alive_at: alive_at.map(at),
+        is_exhausted: true,
+        refused_at: Some(at(refused_at)),
+    };
+    let mut climb = Climb::new(POST, &[LINK], SOUGHT);
+    assert_eq!(climb.ladder.poll_timeout(), Some(at(10)));
+    assert_eq!(climb.link(refused(None, 1)).ladder.poll_timeout(), Some(at(3)));
+    assert_eq!(climb.link(SOUGHT).ladder.poll_timeout(), Some(at(10)), "another attempt begins");
+    assert_eq!(climb.link(refused(Some(2), 2)).ladder.poll_timeout(), Some(at(5)), "something had come back");
+    assert_eq!(climb.link(refused(Some(2), 1)).ladder.poll_timeout(), Some(at(12)), "it came back since");
+    climb.link(refused(None, 2)).wait();
+    assert_eq!(climb.asks(), ["NotExecuted"]);
+    // What is known from before says nothing of now, and another way has time beside the link.
+    let mut budget = Budget::new();
+    let begun = |rungs: &[Rung], budget: &mut Budget| {
+        Ladder::new(LadderConfig::default(), POST, rungs.to_vec(), refused(None, 19), budget, at(20))
+    };
+    assert_eq!(begun(&[LINK], &mut budget).poll_timeout(), Some(at(30)));
+    let mut climb = Climb::new(POST, &[LINK, NAME], refused(None, 1));
+    assert_eq!(climb.wait(), Some(500));
+    assert_eq!(climb.asks(), ["2+name"]);
+    climb.wait();
+    assert!(climb.ladder.waits_for_link());
+    assert_eq!(climb.end(2, TryEnd::NotSent).ladder.poll_timeout(), Some(at(3)), "nothing else is left");
+}
+
+const fn at(seconds: u64) -> Time {
+    Time::from_origin(Duration::from_secs(seconds))
 }

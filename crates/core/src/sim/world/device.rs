@@ -232,6 +232,10 @@ impl Device {
                 | ClientEvent::Policy(_)
                 | ClientEvent::Push { .. } => {}
                 ClientEvent::Late => keeper.handle_late(number, now),
+                ClientEvent::RoundTrip(rtt) => {
+                    keeper.handle_round_trip(number, rtt);
+                    self.timeouts.handle_rtt(rtt, now);
+                }
                 ClientEvent::Trusted => keeper.handle_trusted(number),
                 ClientEvent::Refused { code, detail, retry_after } => {
                     keeper.handle_refused(number, (code, detail, retry_after), false, now);

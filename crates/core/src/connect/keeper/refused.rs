@@ -1,0 +1,87 @@
+//! Whether every place that is tried for a link refuses.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use crate::{Time, connect::FailReason};
+
+/// The places of the attempt that is under way, and which of them said that nobody listens there.
+///
+/// An address counts as one that refuses if it did on one carrier and was silent on the others: a port of UDP where nobody listens
+/// says nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refused {
+    places: BTreeMap<SocketAddr, bool>,
+    at: Option<Time>,
+    /// The places are those of an attempt before.
+    is_over: bool,
+}
+
+impl Refused {
+    /// Takes in that another attempt begins; what is known stands until the first of its places is tried.
+    pub(super) const fn handle_attempt(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Takes in that a place is tried.
+    pub(super) fn handle_dial(&mut self, place: SocketAddr) {
+        if std::mem::take(&mut self.is_over) {
+            self.handle_life();
+        }
+        self.places.entry(place).or_default();
+    }
+
+    /// Takes in that a place could not be reached.
+    pub(super) fn handle_failed(&mut self, place: SocketAddr, reason: FailReason, now: Time) {
+        if reason == FailReason::Refused
+            && let Some(is_refused) = self.places.get_mut(&place)
+        {
+            *is_refused = true;
+            self.at = Some(now);
+        }
+    }
+
+    /// Takes in that something came back from one of them.
+    pub(super) fn handle_life(&mut self) {
+        self.places.clear();
+        self.at = None;
+    }
+
+    /// Returns when the last of them refused, if all have.
+    pub(super) fn at(&self) -> Option<Time> {
+        self.at.filter(|_| self.places.values().all(|is_refused| *is_refused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_origin(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn all_refuse_once_each_has_and_no_longer_when_another_attempt_or_sign_of_life_comes() {
+        let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        let mut refused = Refused::default();
+        assert_eq!(refused.at(), None);
+        refused.handle_dial(one);
+        refused.handle_dial(other);
+        refused.handle_failed(one, FailReason::Refused, at(1));
+        refused.handle_failed(other, FailReason::TimedOut, at(2));
+        assert_eq!(refused.at(), None, "one was silent");
+        refused.handle_failed(other, FailReason::Refused, at(3));
+        assert_eq!(refused.at(), Some(at(3)));
+        refused.handle_attempt();
+        assert_eq!(refused.at(), Some(at(3)), "nothing new is known");
+        refused.handle_dial(one);
+        assert_eq!(refused.at(), None);
+        refused.handle_failed(one, FailReason::Refused, at(500));
+        assert_eq!(refused.at(), Some(at(500)));
+        refused.handle_life();
+        refused.handle_failed(one, FailReason::Refused, at(600));
+        assert_eq!(refused.at(), None);
+    }
+}

@@ -19,7 +19,7 @@ pub(crate) struct SelectionArgs {
     /// [default: all, without variants]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) scenarios: Vec<String>,
-    /// Works: get-2k, post-10k, get-200k, burst, cold, before-outage
+    /// Works: get-2k, post-10k, get-200k, burst, cold, before-outage, warm
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "get-2k,post-10k")]
     pub(crate) works: Vec<Work>,
 }
@@ -157,6 +157,16 @@ mod tests {
         let selection = SelectionArgs { scenarios, works: vec![Work::Get2k] };
         let choice = choose(&Catalogue::new(folder.path().to_owned()), &selection, Path::new("/nowhere"))?;
         Ok((choice.scenarios.iter().map(|chosen| chosen.label()).collect(), choice.missing.len()))
+    }
+
+    #[test]
+    fn the_help_names_every_work() {
+        let help = SelectionArgs::augment_args(clap::Command::new("lab")).render_long_help().to_string();
+        for work in Work::ALL {
+            let is_named =
+                help.split(|letter: char| !letter.is_alphanumeric() && letter != '-').any(|word| word == work.as_str());
+            assert!(is_named, "{work}");
+        }
     }
 
     #[test]

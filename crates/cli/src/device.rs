@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ropeway::{Builder, CarrierKind, Client, ReconnectConfig};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::time::timeout;
 
 use crate::args::DeviceArgs;
@@ -26,7 +28,7 @@ pub(crate) fn builder(args: &DeviceArgs, data: &DataDir) -> Result<(Builder, Cli
         builder = builder.served_host(host);
     }
     if let Some(ca) = &file.ca {
-        builder = builder.trust(read(ca)?);
+        builder = builder.trust(authorities(ca)?);
     }
     builder = match (&args.ticket, &file.ticket) {
         (Some(path), _) => builder.ticket(read(path)?.trim()),
@@ -74,6 +76,18 @@ pub(crate) async fn close(client: &Client) {
 
 fn read(path: &Path) -> Result<String, CommandError> {
     fs::read_to_string(path).map_err(|source| CommandError::File { path: path.to_owned(), source })
+}
+
+/// Reads the certificates of authorities, and sees that there are some: whoever builds a client knows no file.
+fn authorities(path: &Path) -> Result<String, CommandError> {
+    let text = read(path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let reason = match certificates {
+        Ok(certificates) if certificates.is_empty() => "there is no certificate in it".to_owned(),
+        Ok(_) => return Ok(text),
+        Err(error) => error.to_string(),
+    };
+    Err(CommandError::Certificates { path: path.to_owned(), reason })
 }
 
 /// Names a device that nobody else is: several may run with the development ticket.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use http::StatusCode;
 use ropeway::Side;
@@ -23,6 +24,14 @@ pub(crate) enum CommandError {
     /// A benchmark could not measure.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// A file that should name authorities has no certificate that can be used.
+    #[error("no authority can be taken from {}: {reason}", path.display())]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A client cannot be made of what is given.
     #[error("no client can be made: {0}")]
     Client(#[from] ropeway::BuildError),
@@ -48,6 +57,12 @@ pub(crate) enum CommandError {
     Interrupted {
         /// The signal.
         signal: &'static str,
+    },
+    /// The time for the whole was over.
+    #[error("timed out after {} ms", after.as_millis())]
+    OutOfTime {
+        /// The time.
+        after: Duration,
     },
     /// The result cannot be written.
     #[error("output cannot be written: {0}")]
@@ -91,12 +106,14 @@ impl CommandError {
         match self {
             Self::Admin(error) => error.name(),
             Self::Bench(_) => "bench",
+            Self::Certificates { .. } => "certificates",
             Self::Client(_) => "client",
             Self::Config(_) => "config",
             Self::DataDir(error) => error.name(),
             Self::File { .. } => "file",
             Self::Input(_) => "input",
             Self::Interrupted { .. } => "interrupted",
+            Self::OutOfTime { .. } => "timeout",
             Self::Output(_) => "output",
             Self::Request { error, .. } => request_kind(error).0,
             Self::Runtime(_) => "runtime",
@@ -113,8 +130,10 @@ impl CommandError {
         match self {
             Self::Admin(error) => error.side(),
             Self::Request { error, .. } => error.side(),
+            Self::OutOfTime { .. } => Side::Network,
             Self::Status(_) => Side::Service,
             Self::Bench(_)
+            | Self::Certificates { .. }
             | Self::Client(_)
             | Self::Config(_)
             | Self::DataDir(_)
@@ -134,11 +153,13 @@ impl CommandError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_BROKEN_PIPE,
+            Self::OutOfTime { .. } => EXIT_TIMED_OUT,
             Self::Request { error, .. } => request_kind(error).1,
             Self::Status(_) => EXIT_STATUS,
             Self::Usage(_) => EXIT_USAGE,
             Self::Admin(_)
             | Self::Bench(_)
+            | Self::Certificates { .. }
             | Self::Client(_)
             | Self::Config(_)
             | Self::DataDir(_)

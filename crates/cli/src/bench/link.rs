@@ -273,6 +273,7 @@ impl Peer<'_> {
                 | ClientEvent::Late
                 | ClientEvent::List(_)
                 | ClientEvent::Policy(_)
+                | ClientEvent::RoundTrip(_)
                 | ClientEvent::Trusted => continue,
             };
             // Nobody listens to a link that is being dropped.

@@ -4,6 +4,7 @@ mod input;
 pub(crate) mod report;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use ropeway::{Client, Error, Phase, Response, Step, Way};
@@ -11,6 +12,7 @@ use serde_json::json;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::task::block_in_place;
+use tokio::time::{Instant, timeout_at};
 
 use crate::args::RequestArgs;
 use crate::data_dir::{ClientFile, DataDir};
@@ -18,8 +20,9 @@ use crate::device;
 use crate::error::CommandError;
 use crate::output::Output;
 
-/// Runs the command.
+/// Runs the command, from here to the goodbye within the time that it is given.
 pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> Result<(), CommandError> {
+    let deadline = args.max_time.map(|time| Instant::now() + time);
     let (mut builder, file) = device::builder(&args.device, data)?;
     for way in &args.ways {
         builder = builder.way(*way);
@@ -28,12 +31,25 @@ pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> R
         builder = device::with_list(builder, &file)?;
     }
     let client = builder.allow_plain_http(args.plain_http).build()?;
-    let result = exchange(args, &client, &file, output).await;
-    device::close(&client).await;
-    result
+    let exchange = exchange(args, &client, &file, deadline, output);
+    let (Some(deadline), Some(after)) = (deadline, args.max_time) else {
+        let result = exchange.await;
+        device::close(&client).await;
+        return result;
+    };
+    // The request sees to it by itself, and says more; not everything is the request.
+    let result = timeout_at(deadline + REQUEST_SAYS_WITHIN, exchange).await;
+    let _ = timeout_at(deadline, device::close(&client)).await;
+    result.unwrap_or(Err(CommandError::OutOfTime { after }))
 }
 
-async fn exchange(args: &RequestArgs, client: &Client, file: &ClientFile, output: Output) -> Result<(), CommandError> {
+async fn exchange(
+    args: &RequestArgs,
+    client: &Client,
+    file: &ClientFile,
+    deadline: Option<Instant>,
+    output: Output,
+) -> Result<(), CommandError> {
     let url = if args.url.contains("://") { args.url.clone() } else { format!("https://{}", args.url) };
     let default_method = if args.data.is_some() { Method::POST } else { Method::GET };
     let method = args.method.clone().unwrap_or(default_method);
@@ -48,14 +64,14 @@ async fn exchange(args: &RequestArgs, client: &Client, file: &ClientFile, output
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");
         headers.entry(header::CONTENT_TYPE).or_insert(form);
     }
-    if let Some(time) = args.max_time {
-        request = request.timeout(time);
+    if let Some(deadline) = deadline {
+        request = request.timeout(deadline.saturating_duration_since(Instant::now()));
     }
     let mut response = request.headers(headers).send().await.map_err(|error| {
         if let Some(timeline) = error.timeline().filter(|_| args.verbose && !output.is_json()) {
             report::timeline_lines(timeline).iter().for_each(|line| output.detail(line));
         }
-        failure(error, &url, file)
+        failure(error, &url, file, args.max_time)
     })?;
     head(args, &response, output)?;
     if args.fail && (response.status().is_client_error() || response.status().is_server_error()) {
@@ -63,7 +79,7 @@ async fn exchange(args: &RequestArgs, client: &Client, file: &ClientFile, output
     }
     body(args, &mut response, output).await.map_err(|error| match error {
         BodyError::Command(error) => error,
-        BodyError::Request(error) => failure(error, &url, file),
+        BodyError::Request(error) => failure(error, &url, file, args.max_time),
     })
 }
 
@@ -156,8 +172,12 @@ async fn create(path: &std::path::Path) -> Result<File, CommandError> {
 }
 
 /// Tells of an error what fits on a line, and what the user can do about it.
-fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
+fn failure(error: Error, url: &str, file: &ClientFile, max_time: Option<Duration>) -> CommandError {
     let mut text = error.to_string();
+    if let (Error::Timeout { after, .. }, Some(max_time)) = (&error, max_time) {
+        // What was left for the request is nobody's number.
+        text = text.replace(&format!("after {} ms", after.as_millis()), &format!("after {} ms", max_time.as_millis()));
+    }
     let is_answer_late = matches!(error, Error::Timeout { phase: Phase::Answer, .. });
     if let Some(timeline) = error.timeline() {
         // -v tells every way; here the last one that failed is enough.
@@ -195,3 +215,6 @@ fn failure(error: Error, url: &str, file: &ClientFile) -> CommandError {
     };
     CommandError::Request { error: Box::new(error), text: text + &hint }
 }
+
+/// How much longer the request may take than its time to say that it is over: it knows what was tried. 50 ms; our choice.
+const REQUEST_SAYS_WITHIN: Duration = Duration::from_millis(50);

@@ -8,13 +8,30 @@ use http::{HeaderMap, StatusCode};
 use ropeway::{Step, Timeline};
 use serde_json::{Value, json};
 
-/// Writes the ways tried, one a line: what, over which carrier, where, when, for how long, and how it went.
+/// Writes the ways tried, one a line: what, over which carrier, where, when, for how long, and how it went. Columns are as wide as what
+/// stands in them.
 pub(super) fn timeline_lines(timeline: &Timeline) -> Vec<String> {
     let more = (timeline.left_out() > 0).then(|| format!("* and {} more", timeline.left_out()));
-    timeline.steps().iter().map(|step| format!("* {}", line(step))).chain(more).collect()
+    let rows: Vec<_> = timeline.steps().iter().map(columns).collect();
+    lines(&rows).into_iter().chain(more).collect()
 }
 
-fn line(step: &Step) -> String {
+fn lines(rows: &[([String; 5], String)]) -> Vec<String> {
+    let width = |column: usize| rows.iter().map(|(cells, _)| cells[column].chars().count()).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3, 4].map(width);
+    let line = |(cells, outcome): &([String; 5], String)| {
+        let [what, carrier, address, started, took] = cells;
+        let [what_width, carrier_width, address_width, started_width, took_width] = widths;
+        format!(
+            "* {what:<what_width$} {carrier:<carrier_width$} {address:<address_width$} at {started:>started_width$}, took \
+             {took:>took_width$}: {outcome}"
+        )
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Gives the cells of a line, and how it went.
+fn columns(step: &Step) -> ([String; 5], String) {
     let what = format!("{} {}", step.way, step.action.as_str());
     let carrier = step.carrier.map(|carrier| carrier.to_string()).unwrap_or_default();
     let address = step.address.map(|address| address.to_string()).unwrap_or_default();
@@ -24,7 +41,7 @@ fn line(step: &Step) -> String {
         (None, None) => "given up",
     };
     let took = duration(step).map(|took| format!("{:.1} ms", ms(took))).unwrap_or_else(|| "-".to_owned());
-    format!("{what:<13} {carrier:<4} {address:<21} at {:.1} ms, took {took}: {outcome}", ms(step.started))
+    ([what, carrier, address, format!("{:.1} ms", ms(step.started)), took], outcome.to_owned())
 }
 
 /// Gives the ways tried for programs.
@@ -84,6 +101,25 @@ fn ms(time: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other_whatever_is_in_them() {
+        let row = |what: &str, carrier: &str, address: &str, started: &str, took: &str| {
+            ([what, carrier, address, started, took].map(str::to_owned), "ok".to_owned())
+        };
+        let rows = [
+            row("link connect", "quic", "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", "0.0 ms", "12345.6 ms"),
+            row("original exchange", "", "192.0.2.1:1", "1234.5 ms", "-"),
+        ];
+        let lines = lines(&rows);
+        assert_eq!(
+            lines,
+            [
+                "* link connect      quic [2001:db8:1234:5678:9abc:def0:1234:5678]:65535 at    0.0 ms, took 12345.6 ms: ok",
+                "* original exchange      192.0.2.1:1                                    at 1234.5 ms, took          -: ok",
+            ]
+        );
+    }
 
     #[test]
     fn a_part_of_a_body_that_is_no_text_is_told_in_base64() {

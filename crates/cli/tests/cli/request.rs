@@ -29,7 +29,7 @@ fn every_carrier_brings_the_bytes_that_curl_gets_from_the_service() {
     for carrier in ["quic", "tls", "ws"] {
         let done = place.run(&["request", "-v", "--carrier", carrier, "https://api.test/page.txt"]);
         assert!(done.stdout == direct, "{carrier}: {} of {} bytes; {}", done.stdout.len(), direct.len(), done.stderr);
-        let exchange = format!("* link exchange {carrier:<4} 127.0.0.1:");
+        let exchange = format!("* link exchange {carrier} 127.0.0.1:");
         assert!(done.stderr.contains(&exchange), "no `{exchange}` in:\n{}", done.stderr);
         assert!(done.stderr.contains("< 200 OK\n"), "{}", done.stderr);
     }
@@ -184,6 +184,36 @@ fn a_request_out_of_time_ends_then() {
 }
 
 #[test]
+fn the_time_for_the_whole_bounds_the_goodbye_too() {
+    for carrier in ["quic", "tls"] {
+        let place = Place::new();
+        let up = builtin(&place);
+        let began = Instant::now();
+        let arguments = ["request", "--carrier", carrier, "--max-time", "2", "https://demo.test/stream"];
+        let mut request = place.start(&arguments);
+        request.next_line();
+        // What is stopped takes no goodbye.
+        up.running.signal("-STOP");
+        let status = request.wait();
+        let took = began.elapsed();
+        up.running.signal("-CONT");
+        assert_eq!(status.code(), Some(28));
+        assert!((2_000..2_600).contains(&took.as_millis()), "{carrier}: {took:?}");
+    }
+}
+
+#[test]
+fn a_file_of_authorities_without_a_certificate_is_named() {
+    let place = Place::new();
+    let _up = builtin(&place);
+    for (text, reason) in [("", "there is no certificate in it"), ("-----BEGIN CERTIFICATE-----\n", "")] {
+        place.write("ropeway-data/ca.pem", text);
+        let error = place.run(&["request", "demo.test"]).error(1);
+        assert!(error.contains(&format!("ropeway-data/ca.pem: {reason}")), "{error}");
+    }
+}
+
+#[test]
 fn a_stopped_gateway_is_named_with_what_was_tried() {
     let place = Place::new();
     let mut up = builtin(&place);
@@ -195,7 +225,7 @@ fn a_stopped_gateway_is_named_with_what_was_tried() {
     let mut verbose = arguments.to_vec();
     verbose.push("-v");
     let text = place.run(&verbose).error(1);
-    assert!(text.contains("* link connect  tls  127.0.0.1:"), "{text}");
+    assert!(text.contains("* link connect tls 127.0.0.1:"), "{text}");
 }
 
 #[test]

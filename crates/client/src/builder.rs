@@ -447,7 +447,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BuildError> 
 /// 10 s: the first race has its five addresses started by then, at the stagger of unknown ones; our choice.
 const LINK_WAIT: Duration = Duration::from_secs(10);
 
-/// 3 s; curl's manual, `--retry`: the waits before its first two repetitions, 1 s and 2 s (decision 0028).
+/// 3 s; curl's manual, `--retry`: the waits before its first two repetitions, 1 s and 2 s (decision 0029).
 const REFUSED_WAIT: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

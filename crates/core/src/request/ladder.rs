@@ -62,7 +62,7 @@ pub struct LadderConfig {
     /// own time. By default there is no such time.
     pub link_wait_until: Option<Time>,
     /// How long a request that has no other way waits for a link where every place refuses, again and again. 3 s; curl's manual,
-    /// `--retry`: the waits before its first two repetitions, 1 s and 2 s. A gateway that starts again has that long (decision 0028).
+    /// `--retry`: the waits before its first two repetitions, 1 s and 2 s. A gateway that starts again has that long (decision 0029).
     pub refused_wait: Duration,
     /// Sends over links, each another one. 3, the most tries DESIGN section 5 gives one way.
     pub links_max: u32,

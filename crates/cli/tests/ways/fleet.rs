@@ -112,6 +112,26 @@ async fn a_request_whose_first_pipe_is_dead_goes_through_that_of_the_other_gatew
 }
 
 #[tokio::test]
+async fn what_one_gateway_could_not_pass_on_goes_by_the_pipe_of_the_other() {
+    let mut fleet = Fleet::new().await;
+    let client = fleet.client();
+    client.get("https://api.test/first").send().await.unwrap();
+    // Nobody listens at the port behind the gateway in the north.
+    fleet.north.config.routes[0].upstream = "http://127.0.0.1:1".parse().unwrap();
+    fleet.north.gateway.reload(Arc::new(fleet.north.config.clone())).unwrap();
+    let mut met_the_north = 0;
+    for number in 0..4 {
+        let url = format!("https://api.test/{number}");
+        let sending = client.request(Method::POST, url.as_str()).body("once").way(Way::Pipe).send();
+        let answer = timeout(Duration::from_secs(60), sending).await.expect("it never ended").unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{}", answer.timeline());
+        let causes = answer.timeline().steps().iter().filter_map(|step| step.error.as_deref());
+        met_the_north += causes.filter(|cause| cause.contains("not executed")).count();
+    }
+    assert!(met_the_north > 0, "none came to the north, and nothing was shown");
+}
+
+#[tokio::test]
 async fn a_sealed_request_that_was_recorded_for_one_gateway_is_refused_by_the_other() {
     let fleet = Fleet::new().await;
     let (request, opener) = sealed(&fleet.north, Method::GET, "https://api.test/");

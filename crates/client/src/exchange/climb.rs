@@ -42,8 +42,10 @@ struct Climb {
     live: Option<Live>,
     /// An answer that says that nothing was executed, for the case that nothing better comes.
     unexecuted: Option<Response<Body>>,
-    /// How the last try ended.
+    /// How the last try ended of those that did not run.
     last: Option<Error>,
+    /// How the last one ended that may have run.
+    may_have_run: Option<Error>,
     /// The request was executed, and its answer was too large for a way.
     large: Option<Error>,
     /// The request is counted among those that wait for a link.
@@ -205,12 +207,13 @@ impl Run {
         let (end, told) = match sent {
             Ok(answer) => {
                 shared.detours().handle_worked(&self.host, ended.way);
-                let is_unexecuted = answer.headers().contains_key(NOT_EXECUTED_HEADER);
-                let Some(session) = ended.session.filter(|_| is_unexecuted && ladder.may_climb(number)) else {
+                let is_unexecuted = self.proves(ended.way) && answer.headers().contains_key(NOT_EXECUTED_HEADER);
+                if !is_unexecuted || !ladder.may_climb(number) {
                     self.steps.end(ended.step, now.since(self.began), None);
                     return Ok(Some(answer));
-                };
-                shared.wish(|wishes| wishes.unserved = Some(session));
+                }
+                shared.wish(|wishes| wishes.unserved = ended.session.or(wishes.unserved));
+                ended.stalled.into_iter().for_each(|address| held::note_stalled(&shared, address));
                 let told = format!("not executed: {}", answer.status());
                 climb.unexecuted = Some(answer);
                 (TryEnd::NotExecuted, told)
@@ -223,8 +226,12 @@ impl Run {
                 if end == TryEnd::NotSent {
                     shared.detours().handle_failed(&self.host, ended.way, now);
                 }
-                let is_large = matches!(*error, Error::AnswerTooLarge { .. });
-                *(if is_large { &mut climb.large } else { &mut climb.last }) = Some(*error);
+                let known = match end {
+                    TryEnd::MayHaveRun => &mut climb.may_have_run,
+                    TryEnd::TooLarge => &mut climb.large,
+                    TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::Reset => &mut climb.last,
+                };
+                *known = Some(*error);
                 (end, told)
             }
         };
@@ -234,10 +241,21 @@ impl Run {
         Ok(None)
     }
 
+    /// Says whether nobody on a way can have put into an answer that the request was not executed.
+    fn proves(&self, way: Way) -> bool {
+        match way {
+            Way::Link | Way::Pipe | Way::Plain => true,
+            Way::Address | Way::Name | Way::Original => self.is_encrypted(),
+        }
+    }
+
     /// Returns what the app is told when nothing is left to try.
     fn failed(&self, failure: Failure, climb: &mut Climb, view: &View) -> Error {
         if let Some(large) = climb.large.take() {
             return large;
+        }
+        if failure == Failure::OutcomeUnknown {
+            return climb.may_have_run.take().unwrap_or(Error::OutcomeUnknown { timeline: Box::default() });
         }
         let known = view.failure.clone().filter(|failure| failure.concerns(self.began));
         match (failure, climb.last.take(), known) {

@@ -1,12 +1,19 @@
 //! How one request climbs: from one way to the next, and to another link where there is one.
 
+mod config;
+mod output;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
+pub use self::{
+    config::LadderConfig,
+    output::{LadderOutput, LinkView, Rung, TryEnd, TryId},
+};
 use super::{Budget, Failure, RequestFacts, Way};
-use crate::{Time, policy::TRIES_MAX};
+use crate::Time;
 
 /// One request over all its ways.
 ///
@@ -39,131 +46,10 @@ pub struct Ladder {
     is_counted: bool,
     /// How the last try ended.
     last: Option<TryEnd>,
+    /// One of them may have run.
+    may_have_run: bool,
     has_failed: bool,
     outputs: VecDeque<LadderOutput>,
-}
-
-/// The constants of a climb.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LadderConfig {
-    /// How long a request waits for a link before its next way starts beside. 4 s; Mars `net_source.cc` and the article on its compound
-    /// connect give one address as long.
-    pub link_patience: Duration,
-    /// How long at least, where one has been sought for longer than that already, or no candidate gave one. 500 ms; the interval of DESIGN section 5 at which a
-    /// lost link is sought while somebody waits.
-    pub link_patience_min: Duration,
-    /// How long after an attempt to get a link last came further. 8 s; our choice: between the signs of life of a handshake at 20 kbit/s and
-    /// 1.3 s of round trip (`2g-rural`) lie up to 6 s.
-    pub link_patience_alive: Duration,
-    /// How long a request waits for a link in which no attempt to get one comes further. 10 s: a race has its five addresses started by
-    /// then, at the stagger of unknown ones; our choice.
-    pub link_wait: Duration,
-    /// No link is waited for beyond this time, whatever comes further: what says why there is none comes before the end of the request's
-    /// own time. By default there is no such time.
-    pub link_wait_until: Option<Time>,
-    /// How long a request that has no other way waits for a link where every place refuses, again and again. 3 s; curl's manual,
-    /// `--retry`: the waits before its first two repetitions, 1 s and 2 s. A gateway that starts again has that long (decision 0029).
-    pub refused_wait: Duration,
-    /// Sends over links, each another one. 3, the most tries DESIGN section 5 gives one way.
-    pub links_max: u32,
-}
-
-impl Default for LadderConfig {
-    fn default() -> Self {
-        Self {
-            link_patience: Duration::from_secs(4),
-            link_patience_min: Duration::from_millis(500),
-            link_patience_alive: Duration::from_secs(8),
-            link_wait: Duration::from_secs(10),
-            link_wait_until: None,
-            refused_wait: Duration::from_secs(3),
-            links_max: TRIES_MAX.into(),
-        }
-    }
-}
-
-/// One step of a ladder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rung {
-    /// The way.
-    pub way: Way,
-    /// How long the request may take to be handed over before the next way is taken instead. A link has its own patience.
-    pub connect: Duration,
-    /// How long the head of the answer may take before the next way starts beside.
-    pub first_byte: Duration,
-    /// It is the last try of its way, which takes the plainest shape: HTTP/1.0, where the way has one.
-    pub is_last: bool,
-}
-
-/// Number of a try, never used twice by one ladder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TryId(pub u32);
-
-/// How the link is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LinkView {
-    /// It takes requests.
-    Open {
-        /// Its session.
-        session: u64,
-        /// It may be trusted with what may not be executed twice: no awaited answer is late, or there is no other unit to move to.
-        is_sure: bool,
-        /// There is another unit to move to.
-        can_move: bool,
-    },
-    /// None is open, and none can be expected.
-    #[default]
-    None,
-    /// One is sought.
-    Sought {
-        /// Since when, if not just from now on.
-        since: Option<Time>,
-        /// When an attempt last came further.
-        alive_at: Option<Time>,
-        /// Every candidate has failed since then.
-        is_exhausted: bool,
-        /// When the last of the places that are tried said that nobody listens there, where all of them have and nothing else has come
-        /// since.
-        refused_at: Option<Time>,
-    },
-}
-
-/// How a try ended without an answer for the app.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TryEnd {
-    /// The request may have been executed.
-    MayHaveRun,
-    /// It was handed over, and not executed.
-    NotExecuted,
-    /// It was not handed over.
-    NotSent,
-    /// The peer ended it for a reason of its own.
-    Reset,
-    /// The request may have been executed, and its answer is too large for a way that holds it whole ([`Way::is_held`]).
-    TooLarge,
-}
-
-/// What the owner of a ladder has to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LadderOutput {
-    /// The request has failed: nothing is under way any more.
-    Fail(Failure),
-    /// A try on this session's link had no answer in its time.
-    Late {
-        /// The session.
-        session: u64,
-    },
-    /// Take a try back if it was not handed over yet, and answer with [`Ladder::handle_ended`] as not sent; else leave it.
-    Recall(TryId),
-    /// Send the request.
-    Start {
-        /// Number of the try.
-        number: TryId,
-        /// The step.
-        rung: Rung,
-        /// The session, where the way is a link.
-        session: Option<u64>,
-    },
 }
 
 impl Ladder {
@@ -191,6 +77,7 @@ impl Ladder {
             is_large: false,
             is_counted: false,
             last: None,
+            may_have_run: false,
             has_failed: false,
             outputs: VecDeque::new(),
         };
@@ -283,6 +170,7 @@ impl Ladder {
         let Some(ended) = self.tries.remove(&number) else { return };
         self.last = Some(end);
         self.is_large |= end == TryEnd::TooLarge;
+        self.may_have_run |= matches!(end, TryEnd::MayHaveRun | TryEnd::TooLarge);
         self.leave_held_ways();
         let again = self.facts.replayable;
         let goes_on = match end {
@@ -422,9 +310,11 @@ impl Ladder {
         if self.tries.is_empty() && !self.has_failed {
             self.has_failed = true;
             self.outputs.push_back(LadderOutput::Fail(match self.last {
-                Some(TryEnd::MayHaveRun | TryEnd::TooLarge) => Failure::OutcomeUnknown,
-                Some(TryEnd::NotExecuted | TryEnd::NotSent) | None => Failure::NotExecuted,
                 Some(TryEnd::Reset) => Failure::Reset,
+                _ if self.may_have_run => Failure::OutcomeUnknown,
+                Some(TryEnd::MayHaveRun | TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::TooLarge) | None => {
+                    Failure::NotExecuted
+                }
             }));
         }
     }

@@ -182,19 +182,23 @@ fn outputs(race: &mut Race) -> Vec<RaceOutput> {
 }
 
 fn starts(outputs: &[RaceOutput]) -> Vec<Candidate> {
-    let start = |output: &RaceOutput| match output {
-        RaceOutput::Start { candidate, .. } => Some(*candidate),
-        _ => None,
-    };
-    outputs.iter().filter_map(start).collect()
+    let mut started = Vec::new();
+    for output in outputs {
+        if let RaceOutput::Start { candidate, .. } = output {
+            started.push(*candidate);
+        }
+    }
+    started
 }
 
 fn in_the_way(outputs: &[RaceOutput]) -> Vec<u32> {
-    let number = |output: &RaceOutput| match output {
-        RaceOutput::Abandon { attempt, why: AbandonReason::InTheWay } => Some(attempt.0),
-        _ => None,
-    };
-    outputs.iter().filter_map(number).collect()
+    let mut ended = Vec::new();
+    for output in outputs {
+        if let RaceOutput::Abandon { attempt, why: AbandonReason::InTheWay } = output {
+            ended.push(attempt.0);
+        }
+    }
+    ended
 }
 
 #[test]

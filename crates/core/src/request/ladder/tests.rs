@@ -159,6 +159,16 @@ fn an_answer_too_large_for_one_way_that_holds_it_is_not_asked_for_by_another() {
 }
 
 #[test]
+fn what_may_have_run_by_one_way_is_not_said_not_to_have_run_because_of_the_last() {
+    for last in [TryEnd::NotSent, TryEnd::NotExecuted] {
+        let mut climb = Climb::new(GET, &[NAME, NAME], LinkView::None);
+        climb.asks();
+        assert_eq!(climb.end(1, TryEnd::MayHaveRun).asks(), ["2+name"]);
+        assert_eq!(climb.end(2, last).asks(), ["OutcomeUnknown"], "{last:?}");
+    }
+}
+
+#[test]
 fn a_way_that_takes_its_time_is_joined_by_the_next_and_may_still_answer() {
     let mut climb = Climb::new(GET, &[LINK, NAME], open(7));
     assert_eq!(climb.asks(), ["1+link 7"]);

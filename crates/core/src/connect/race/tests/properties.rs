@@ -67,12 +67,13 @@ proptest! {
     #[test]
     fn any_sequence_of_events_keeps_the_bounds_and_ends(
         seed in any::<u64>(),
-        steps in prop::collection::vec((0_u8..6, 0_u32..12, 0_u64..4_000), 0..80),
+        steps in prop::collection::vec((0_u8..7, 0_u32..12, 0_u64..4_000), 0..80),
     ) {
         let (network, ranked) = made_up(seed);
         let mut race = Race::new(network.config, ranked, Time::ZERO);
         let mut now = Time::ZERO;
         let mut seen = Seen::default();
+        seen.drain(&mut race, now)?;
         for (verb, attempt, wait) in steps {
             now += ms(wait);
             let attempt = AttemptId(attempt);
@@ -81,6 +82,7 @@ proptest! {
                 1 => race.handle_failed(attempt, FailReason::Refused, now),
                 2 => race.handle_failed(attempt, FailReason::Unreachable, now),
                 3 => race.handle_hurry(now),
+                4 => race.handle_alive(attempt, ms(wait), now),
                 _ => race.handle_timeout(now),
             }
             seen.drain(&mut race, now)?;

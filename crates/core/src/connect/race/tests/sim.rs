@@ -76,7 +76,7 @@ impl Network {
 }
 
 impl Fate {
-    fn delay(self, carrier: crate::CarrierKind) -> Option<Duration> {
+    fn delay(self, carrier: CarrierKind) -> Option<Duration> {
         match self {
             Self::Answers { rtt } => Some(match carrier {
                 Quic => rtt * 2,
@@ -138,11 +138,11 @@ pub(super) fn address(host: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, host], 443))
 }
 
-pub(super) fn candidate(host: u8, carrier: crate::CarrierKind) -> Candidate {
+pub(super) fn candidate(host: u8, carrier: CarrierKind) -> Candidate {
     Candidate { address: address(host), carrier }
 }
 
-pub(super) fn unknown(host: u8, carrier: crate::CarrierKind) -> RankedCandidate {
+pub(super) fn unknown(host: u8, carrier: CarrierKind) -> RankedCandidate {
     RankedCandidate { candidate: candidate(host, carrier), srtt: None, with_previous: false }
 }
 

@@ -1,0 +1,92 @@
+//! What a ladder is told, and what it asks for.
+
+use std::time::Duration;
+
+use crate::{
+    Time,
+    request::{Failure, Way},
+};
+
+/// One step of a ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// The way.
+    pub way: Way,
+    /// How long the request may take to be handed over before the next way is taken instead. A link has its own patience.
+    pub connect: Duration,
+    /// How long the head of the answer may take before the next way starts beside.
+    pub first_byte: Duration,
+    /// It is the last try of its way, which takes the plainest shape: HTTP/1.0, where the way has one.
+    pub is_last: bool,
+}
+
+/// Number of a try, never used twice by one ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TryId(pub u32);
+
+/// How the link is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkView {
+    /// It takes requests.
+    Open {
+        /// Its session.
+        session: u64,
+        /// It may be trusted with what may not be executed twice: no awaited answer is late, or there is no other unit to move to.
+        is_sure: bool,
+        /// There is another unit to move to.
+        can_move: bool,
+    },
+    /// None is open, and none can be expected.
+    #[default]
+    None,
+    /// One is sought.
+    Sought {
+        /// Since when, if not just from now on.
+        since: Option<Time>,
+        /// When an attempt last came further.
+        alive_at: Option<Time>,
+        /// Every candidate has failed since then.
+        is_exhausted: bool,
+        /// When the last of the places that are tried said that nobody listens there, where all of them have and nothing else has come
+        /// since.
+        refused_at: Option<Time>,
+    },
+}
+
+/// How a try ended without an answer for the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TryEnd {
+    /// The request may have been executed.
+    MayHaveRun,
+    /// It was handed over, and not executed.
+    NotExecuted,
+    /// It was not handed over.
+    NotSent,
+    /// The peer ended it for a reason of its own.
+    Reset,
+    /// The request may have been executed, and its answer is too large for a way that holds it whole ([`Way::is_held`]).
+    TooLarge,
+}
+
+/// What the owner of a ladder has to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LadderOutput {
+    /// The request has failed: nothing is under way any more.
+    Fail(Failure),
+    /// A try on this session's link had no answer in its time.
+    Late {
+        /// The session.
+        session: u64,
+    },
+    /// Take a try back if it was not handed over yet, and answer with [`Ladder::handle_ended`](super::Ladder::handle_ended) as not sent; else leave it.
+    Recall(TryId),
+    /// Send the request.
+    Start {
+        /// Number of the try.
+        number: TryId,
+        /// The step.
+        rung: Rung,
+        /// The session, where the way is a link.
+        session: Option<u64>,
+    },
+}

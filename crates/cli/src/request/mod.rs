@@ -122,7 +122,6 @@ async fn body(args: &RequestArgs, response: &mut Response, output: Output) -> Re
         bytes_total += chunk.len() as u64;
         sink.write(&chunk).await.map_err(BodyError::Command)?;
     }
-    sink.finish().await.map_err(BodyError::Command)?;
     if output.is_json() {
         let trailers = response.trailers().map(report::headers_object);
         let object = json!({ "event": "end", "bytes": bytes_total, "trailers": trailers });
@@ -148,21 +147,19 @@ enum Sink {
 impl Sink {
     async fn write(&mut self, chunk: &[u8]) -> Result<(), CommandError> {
         match self {
+            // Flushed each time: what came is to be there however the request ends, and tokio writes behind its back until then.
             Self::File(file, path) => {
-                file.write_all(chunk).await.map_err(|source| CommandError::Write { path: path.clone(), source })
+                let written = async {
+                    file.write_all(chunk).await?;
+                    file.flush().await
+                };
+                written.await.map_err(|source| CommandError::Write { path: path.clone(), source })
             }
             // A reader that is slow must not hold up the link.
             Self::Output(output) if output.is_json() => {
                 block_in_place(|| output.result("", &report::data_object(chunk)))
             }
             Self::Output(output) => block_in_place(|| output.bytes(chunk)),
-        }
-    }
-
-    async fn finish(self) -> Result<(), CommandError> {
-        match self {
-            Self::File(mut file, path) => file.flush().await.map_err(|source| CommandError::Write { path, source }),
-            Self::Output(_) => Ok(()),
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Race {
     attempts: Vec<Attempt>,
     /// When the stagger of the last start ends.
     next_start: Time,
+    /// A candidate has shown shorter round trips: what takes longer now was lost, or held back in an outage.
+    was_fast: bool,
     /// The least stagger, once an attempt has shown that the network is slow.
     slow_stagger: Duration,
     /// Whether an attempt has shown that this device has a network at all.
@@ -44,6 +46,7 @@ impl Race {
     /// Begins a race over candidates in their order; the first outputs are there at once.
     #[must_use]
     pub fn new(config: RaceConfig, candidates: Vec<RankedCandidate>, now: Time) -> Self {
+        let was_fast = candidates.iter().any(|ranked| ranked.srtt.is_some_and(|srtt| srtt < config.slow_rtt));
         let mut race = Self {
             config,
             began: now,
@@ -51,6 +54,7 @@ impl Race {
             pending: candidates.into(),
             attempts: Vec::new(),
             next_start: now,
+            was_fast,
             slow_stagger: Duration::ZERO,
             has_network: false,
             unreachable: Vec::new(),
@@ -70,7 +74,7 @@ impl Race {
         self.outputs.push_back(RaceOutput::Scored { candidate, score: Score::Success { rtt, won } });
         match self.phase {
             Phase::Running => {
-                let is_slow = rtt >= self.config.slow_rtt;
+                let is_slow = self.is_slow(rtt);
                 self.phase = Phase::Won { has_spare: is_slow };
                 self.pending.clear();
                 self.outputs.push_back(RaceOutput::Won { attempt });
@@ -105,7 +109,7 @@ impl Race {
         alive.times_out_at = alive.times_out_at.max(patience.min(ends_at));
         self.next_start = self.next_start.max(alive_until);
         self.show_network();
-        if rtt >= self.config.slow_rtt && self.phase == Phase::Running {
+        if self.is_slow(rtt) && self.phase == Phase::Running {
             self.clear_the_way(index, rtt, now);
         }
     }
@@ -282,6 +286,10 @@ impl Race {
         }
         attempt.end = Some((end, now));
         Some(attempt.ranked.candidate)
+    }
+
+    fn is_slow(&self, rtt: Duration) -> bool {
+        !self.was_fast && rtt >= self.config.slow_rtt
     }
 
     /// Leaves a slow network to the attempt that was answered, and from then on starts others more slowly.

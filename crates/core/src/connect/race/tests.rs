@@ -166,15 +166,21 @@ fn the_first_loser_to_finish_becomes_the_spare_and_the_next_is_abandoned() {
 
 /// Two addresses with three carriers each, all of them under way.
 fn full_race() -> Race {
-    let carriers = |host| [unknown(host, Quic), RankedCandidate { with_previous: true, ..unknown(host, Tls) }];
-    let ws = [1, 2].map(|host| unknown(host, Ws));
-    let ranked = carriers(1).into_iter().chain(carriers(2)).chain(ws).collect();
-    let mut race = Race::new(RaceConfig::default(), ranked, Time::ZERO);
+    let mut race = race_with_record(None);
     for time in [250, 500, 750] {
         race.handle_timeout(at(time));
     }
     assert_eq!(starts(&outputs(&mut race)).len(), 6);
     race
+}
+
+/// The same as it begins, where the first candidate may have a round trip on record.
+fn race_with_record(srtt: Option<Duration>) -> Race {
+    let carriers = |host| [unknown(host, Quic), RankedCandidate { with_previous: true, ..unknown(host, Tls) }];
+    let ws = [1, 2].map(|host| unknown(host, Ws));
+    let mut ranked: Vec<_> = carriers(1).into_iter().chain(carriers(2)).chain(ws).collect();
+    ranked[0].srtt = srtt;
+    Race::new(RaceConfig::default(), ranked, Time::ZERO)
 }
 
 fn outputs(race: &mut Race) -> Vec<RaceOutput> {
@@ -247,6 +253,16 @@ fn on_a_slow_network_the_losers_end_with_the_race_and_none_becomes_the_spare() {
     race.handle_connected(AttemptId(3), ms(999), at(3_000));
     assert_eq!(in_the_way(&outputs(&mut race)), [0; 0]);
     assert!(!race.is_finished());
+}
+
+#[test]
+fn a_late_answer_on_a_network_that_was_fast_says_nothing_of_its_rate() {
+    for srtt in [Some(ms(60)), Some(ms(999))] {
+        let mut race = race_with_record(srtt);
+        race.handle_alive(AttemptId(1), ms(4_000), at(4_000));
+        race.handle_connected(AttemptId(1), ms(4_000), at(4_100));
+        assert_eq!(in_the_way(&outputs(&mut race)), [0; 0]);
+    }
 }
 
 #[test]

@@ -148,7 +148,7 @@ pub enum Error {
     },
     /// Somebody on the way put another answer in the place of the one that was sent, or took away what proves it. The request may have
     /// been executed.
-    #[error("answer of {host} was changed on the way: {reason}")]
+    #[error("answer of {host} was changed on the way: {reason}; the request may have been executed")]
     Tampered {
         /// The host.
         host: String,

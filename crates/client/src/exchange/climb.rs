@@ -207,7 +207,7 @@ impl Run {
         let (end, told) = match sent {
             Ok(answer) => {
                 shared.detours().handle_worked(&self.host, ended.way);
-                let is_unexecuted = self.proves(ended.way) && answer.headers().contains_key(NOT_EXECUTED_HEADER);
+                let is_unexecuted = is_gateways_word(ended.way) && answer.headers().contains_key(NOT_EXECUTED_HEADER);
                 if !is_unexecuted || !ladder.may_climb(number) {
                     self.steps.end(ended.step, now.since(self.began), None);
                     return Ok(Some(answer));
@@ -239,14 +239,6 @@ impl Run {
         self.steps.end(ended.step, now.since(self.began), Some(told));
         ladder.handle_ended(number, end, &mut shared.budget(), now);
         Ok(None)
-    }
-
-    /// Says whether nobody on a way can have put into an answer that the request was not executed.
-    fn proves(&self, way: Way) -> bool {
-        match way {
-            Way::Link | Way::Pipe | Way::Plain => true,
-            Way::Address | Way::Name | Way::Original => self.is_encrypted(),
-        }
     }
 
     /// Returns what the app is told when nothing is left to try.
@@ -296,6 +288,15 @@ impl Climb {
             ready.map_or(Poll::Pending, Poll::Ready)
         };
         poll_fn(ended).await
+    }
+}
+
+/// Says whether an answer by a way is the gateway's own, as is then what it says of the request. By the others it may be that of a service,
+/// which has the header from somewhere else, and has run the request.
+const fn is_gateways_word(way: Way) -> bool {
+    match way {
+        Way::Link | Way::Pipe | Way::Plain => true,
+        Way::Address | Way::Name | Way::Original => false,
     }
 }
 

@@ -91,8 +91,9 @@ impl Run {
         let shared = self.handle.shared();
         let until = shared.clock.instant(self.began + shared.config.link_wait);
         loop {
-            let ways = self.ways(view);
+            // Asked first: a list that comes in between is seen as a change.
             let is_awaited = shared.sources().is_some_and(|sources| sources.list_epoch_ms() == 0);
+            let ways = self.ways(view);
             if ways.is_ok() || !is_awaited || timeout_at(until, changed(changes)).await.is_err() {
                 return ways;
             }

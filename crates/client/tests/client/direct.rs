@@ -84,6 +84,10 @@ async fn answer(request: Request<Incoming>, counter: Arc<AtomicUsize>) -> Result
     if request.uri().path() == "/break" {
         return Err("broken".into());
     }
+    if request.uri().path() == "/marked" {
+        let marked = Response::builder().status(503).header("ropeway-not-executed", "1");
+        return Ok(marked.body(Full::default())?);
+    }
     if request.uri().path() == "/packed" {
         let body = service::gzip(&service::big(50_000));
         return Ok(Response::builder().header("content-encoding", "gzip").body(Full::new(body))?);
@@ -194,6 +198,19 @@ async fn a_post_that_breaks_off_is_not_repeated_and_a_get_is_as_far_as_the_budge
     let error = soon(client.get(host.url("https", "/break")).send()).await.unwrap_err();
     assert!(matches!(error, Error::BrokeOff { .. }), "{error:?}");
     assert_eq!(host.requests(), 5, "four sends of the GET");
+}
+
+#[tokio::test]
+async fn what_a_host_says_of_a_request_in_a_gateways_words_is_not_believed() {
+    let authority = Authority::new();
+    let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+    let refused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let served = builder(&authority, &[], CarrierKind::Tls).access_point_on(refused, [CarrierKind::Tls]);
+    let served = served.served_host("localhost").way(Way::Name).way(Way::Original).build().unwrap();
+    for (number, client) in [direct(&authority), served].into_iter().enumerate() {
+        let answer = soon(client.post(host.url("https", "/marked")).body("pay").send()).await.unwrap();
+        assert_eq!((answer.status().as_u16(), host.requests()), (503, number + 1), "{}", answer.timeline());
+    }
 }
 
 #[tokio::test]

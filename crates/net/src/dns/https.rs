@@ -51,6 +51,7 @@ impl Https {
             with(connection, sender.send_request(request), server, bytes_max).await
         } else {
             let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(broken)?;
+            let request = in_origin_form(request);
             with(connection, sender.send_request(request), server, bytes_max).await
         }
     }
@@ -73,6 +74,14 @@ pub fn web_config(trust: &[CertificateDer<'static>]) -> io::Result<ClientConfig>
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// Leaves scheme and host out of the target, as a server of HTTP/1.1 that is no proxy expects it (RFC 9112 section 3.2.1).
+fn in_origin_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+    if let Some(target) = request.uri().path_and_query().cloned() {
+        *request.uri_mut() = target.into();
+    }
+    request
 }
 
 /// Drives a connection for as long as its one exchange takes: where this future is dropped, nothing is left behind.

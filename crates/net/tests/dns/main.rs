@@ -230,6 +230,7 @@ async fn a_list_is_fetched_unless_it_is_the_one_that_is_known() {
 #[tokio::test]
 async fn an_answer_of_httpdns_comes_with_its_signature_or_is_none() {
     let web = Web::new("http/1.1", |request| {
+        assert_eq!(request.uri().authority(), None, "the target is in origin form");
         let host = request.uri().query().unwrap().strip_prefix("host=").unwrap().to_owned();
         let answers = if host == "api.test" {
             r#"[{"host":"API.test","ttl_s":60,"v4":["192.0.2.1:8443","nonsense"],"v6":["2001:db8::1"],"h3":true}]"#

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, net::SocketAddr, path::PathBuf, sync::Arc, time::
 use ropeway_core::{
     CarrierKind,
     connect::{EstablishConfig, ReconnectConfig, Unit},
-    request::{Hosts, Way},
+    request::{Hosts, LadderConfig, Way},
     session,
 };
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
@@ -329,6 +329,7 @@ impl Builder {
             trust: trust.clone().unwrap_or_default(),
             ..self.sources
         };
+        let waits = LadderConfig::default();
         Ok(Config {
             gateway,
             access_points,
@@ -341,8 +342,8 @@ impl Builder {
             topics: self.topics,
             hosts: (!self.hosts.is_empty()).then(|| Arc::new(Hosts::new(&self.hosts))),
             timeout: self.timeout,
-            link_wait: self.link_wait.unwrap_or(LINK_WAIT),
-            refused_wait: self.refused_wait.or(self.link_wait).unwrap_or(REFUSED_WAIT),
+            link_wait: self.link_wait.unwrap_or(waits.link_wait),
+            refused_wait: self.refused_wait.or(self.link_wait).unwrap_or(waits.refused_wait),
             plain_http: self.plain_http,
             h3_hosts: Hosts::new(&self.h3_hosts),
             ways: self.ways,
@@ -443,12 +444,6 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BuildError> 
         Err(error) => Err(BuildError::Certificates(error.to_string())),
     }
 }
-
-/// 10 s: the first race has its five addresses started by then, at the stagger of unknown ones; our choice.
-const LINK_WAIT: Duration = Duration::from_secs(10);
-
-/// 3 s; curl's manual, `--retry`: the waits before its first two repetitions, 1 s and 2 s (decision 0029).
-const REFUSED_WAIT: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {

@@ -36,7 +36,7 @@ use tokio::time::Instant;
 
 use crate::{
     Body, Phase,
-    way::{Cause, Failed, Fate, Redate, Shape, Trace, exchange, hold},
+    way::{Cause, ERROR_HEADER, Failed, Fate, Redate, Shape, Trace, exchange, hold},
 };
 
 pub use ropeway_net::pipe::{PipeConfig, PipeConfigError};
@@ -232,9 +232,6 @@ pub(crate) fn whole(content: Content) -> Body {
         Some(trailers) => Body::wrap(Full::new(content.data).with_trailers(std::future::ready(Some(Ok(trailers))))),
     }
 }
-
-/// Header by which a gateway names why it did not serve a request.
-const ERROR_HEADER: &str = "ropeway-error";
 
 /// How long after a request was sent a refusal proves that it was not executed. 60 s; a gateway remembers what it executed for
 /// two minutes, twice the difference of clocks that it allows.

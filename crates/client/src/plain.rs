@@ -28,7 +28,7 @@ use ropeway_net::signed::{Ask, VerifyError};
 
 use crate::{
     Body, Phase,
-    way::{Cause, Failed, Fate, Shape, Trace, exchange, hold},
+    way::{Cause, ERROR_HEADER, Failed, Fate, Shape, Trace, exchange, hold},
 };
 
 pub use ropeway_net::signed::VerifyingKey;
@@ -132,8 +132,7 @@ fn origin_form(uri: &Uri) -> Uri {
     Uri::from(path)
 }
 
-/// Header by which a gateway names why it did not answer, and its name for an answer that it cannot send whole.
-const ERROR_HEADER: &str = "ropeway-error";
+/// A gateway's name for an answer that it cannot send whole.
 const ANSWER_TOO_LARGE: &str = "answer_too_large";
 
 /// Headers that would let whoever reads them act for the user.

@@ -261,10 +261,11 @@ impl Held {
             (_, Fate::Executed) => (TryEnd::TooLarge, Error::AnswerTooLarge { host, way, timeline }),
             (_, Fate::NothingSent) => (TryEnd::NotSent, Error::NoWay { host, reason, timeline }),
             (_, Fate::NotExecuted) => (TryEnd::NotExecuted, Error::NotExecuted { reason, timeline }),
-            (Cause::Tampered(reason), Fate::MayHaveRun) => {
-                (TryEnd::MayHaveRun, Error::Tampered { host, reason: reason.into(), timeline })
+            (cause, Fate::MayHaveRun) if is_tampered => {
+                // The error itself says that the answer was changed.
+                let reason = if let Cause::Tampered(how) = cause { how.to_owned() } else { reason };
+                (TryEnd::MayHaveRun, Error::Tampered { host, reason, timeline })
             }
-            (_, Fate::MayHaveRun) if is_tampered => (TryEnd::MayHaveRun, Error::Tampered { host, reason, timeline }),
             (cause, Fate::MayHaveRun) => {
                 let is_large = matches!(cause, Cause::AnswerTooLarge { .. });
                 let error = match self.idempotent {

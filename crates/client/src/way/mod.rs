@@ -228,3 +228,6 @@ impl fmt::Display for Shape {
         })
     }
 }
+
+/// Header by which a gateway names why it did not serve a request.
+pub(crate) const ERROR_HEADER: &str = "ropeway-error";

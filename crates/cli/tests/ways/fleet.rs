@@ -122,7 +122,8 @@ async fn what_one_gateway_could_not_pass_on_goes_by_the_pipe_of_the_other() {
     let mut met_the_north = 0;
     for number in 0..4 {
         let url = format!("https://api.test/{number}");
-        let sending = client.request(Method::POST, url.as_str()).body("once").way(Way::Pipe).send();
+        // A GET: no POST is taken in the first moment of a gateway.
+        let sending = client.get(url.as_str()).way(Way::Pipe).send();
         let answer = timeout(Duration::from_secs(60), sending).await.expect("it never ended").unwrap();
         assert_eq!(answer.status(), StatusCode::OK, "{}", answer.timeline());
         let causes = answer.timeline().steps().iter().filter_map(|step| step.error.as_deref());

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    os::child::dies_with_us,
+    os::child::spawn_for_lab,
     topology::{
         Tool, ToolError,
         plan::{DENIER, HIJACKED_ORIGIN, HIJACKER, LOOPBACK_ANSWERER, NAME_SERVER, ORIGIN_NAME, Plan},
@@ -58,7 +58,7 @@ impl NameServer {
             }
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { process: dies_with_us(&mut command).spawn().map_err(failed)? })
+        Ok(Self { process: spawn_for_lab(command).map_err(failed)? })
     }
 }
 

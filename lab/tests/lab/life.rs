@@ -86,7 +86,10 @@ fn four_labs_run_side_by_side_and_a_fifth_is_told_so() {
     assert_eq!(text(&fifth.stderr), "ropeway-lab: 4 labs are running, which is the most; wait for one to end\n");
     let begun = Instant::now();
     let answers = thread::scope(|scope| {
-        let ask = |lab| text(&crate::support::curl(lab, &["-m", "10", "https://api.test/bytes/3"]).stdout);
+        let ask = |lab| {
+            let output = crate::support::curl(lab, &["-m", "10", "https://api.test/bytes/3"]);
+            text(&output.stdout) + &text(&output.stderr)
+        };
         let asking: Vec<_> = running.iter().map(|lab| scope.spawn(move || ask(lab))).collect();
         asking.into_iter().map(|thread| thread.join().expect("curl runs")).collect::<Vec<_>>()
     });

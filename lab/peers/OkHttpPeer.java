@@ -70,7 +70,11 @@ public final class OkHttpPeer {
         var body = method.equals("POST")
             ? RequestBody.create(MediaType.get("application/octet-stream"), new byte[number(line, "body_bytes")])
             : null;
-        var request = new Request.Builder().url(text(line, "url")).method(method, body).build();
+        var builder = new Request.Builder().url(text(line, "url")).method(method, body);
+        if (line.contains("\"key\"")) {
+            builder.header("idempotency-key", text(line, "key"));
+        }
+        var request = builder.build();
         var deadline = Duration.ofMillis(number(line, "deadline_ms"));
         var call = client.newBuilder().callTimeout(deadline).build().newCall(request);
         call.enqueue(new Callback() {

@@ -33,7 +33,9 @@ async def main() -> None:
 
         async def fetch(request: lines.Request) -> tuple[int, int]:
             timeout = aiohttp.ClientTimeout(total=request.left_s)
-            async with session.request(request.method, request.url, data=request.body, timeout=timeout) as response:
+            async with session.request(
+                request.method, request.url, data=request.body, headers=request.headers, timeout=timeout
+            ) as response:
                 length = 0
                 async for part in response.content.iter_any():
                     length += len(part)

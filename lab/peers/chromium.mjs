@@ -72,10 +72,11 @@ async function openPage(browser) {
 }
 
 // Runs in the page.
-async function request({ url, method, body_bytes, deadline_ms }) {
+async function request({ url, method, body_bytes, key, deadline_ms }) {
   const body = body_bytes ? new Uint8Array(body_bytes) : undefined;
   const signal = AbortSignal.timeout(deadline_ms);
-  const response = await fetch(url, { method, body, signal, cache: "no-store" });
+  const headers = key ? { "idempotency-key": key } : {};
+  const response = await fetch(url, { method, headers, body, signal, cache: "no-store" });
   return { status: response.status, bytes: (await response.arrayBuffer()).byteLength };
 }
 

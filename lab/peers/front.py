@@ -16,6 +16,9 @@ HOP_BY_HOP = {b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgra
 # Tells the origin by which version the request came, for its log.
 VERSION = "lab-http-version"
 
+# Header of a key, which goes on to the origin.
+KEY = b"idempotency-key"
+
 
 class Front:
     """The ASGI app: a reverse proxy."""
@@ -36,8 +39,9 @@ class Front:
         url = f"{self.upstream}{scope['path']}?{scope['query_string'].decode()}"
         try:
             # Whether to try again is the client's to decide.
-            version = {VERSION: scope["http_version"]}
-            answer = await self.session.request(scope["method"], url, data=body or None, headers=version, allow_redirects=False)
+            headers = {VERSION: scope["http_version"]}
+            headers |= {name.decode(): value.decode() for name, value in scope["headers"] if name.lower() == KEY}
+            answer = await self.session.request(scope["method"], url, data=body or None, headers=headers, allow_redirects=False)
         except aiohttp.ClientError:
             await send({"type": "http.response.start", "status": 502, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body"})

@@ -130,6 +130,7 @@ class Peer:
         handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS)
         handle.setopt(pycurl.TIMEOUT_MS, max(1, int(request.left_s * 1000)))
         handle.setopt(pycurl.WRITEFUNCTION, take)
+        handle.setopt(pycurl.HTTPHEADER, [f"{name}: {value}" for name, value in request.headers.items()])
         if request.method == "POST":
             handle.setopt(pycurl.POSTFIELDS, request.body or b"")
         try:

@@ -23,11 +23,17 @@ class Request:
     body_bytes: int
     deadline_ms: int
     started: float
+    key: str | None = None
 
     @property
     def left_s(self) -> float:
         """Seconds until the harness counts the request as failed."""
         return self.deadline_ms / 1000 - (time.monotonic() - self.started)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What to send beside what the client itself does: the key by which the service knows the request again."""
+        return {"idempotency-key": self.key} if self.key else {}
 
     @property
     def body(self) -> bytes | None:

@@ -1,7 +1,8 @@
 """The service that every peer reaches in the end: plain HTTP/1.1, with a log of what it really executed.
 
-GET /bytes/N gives N bytes; POST to any path takes a body and gives its length. `?id=` names the request in the log, which has
-one JSON object a line: id, method, bytes of the request's body, Unix time, and the HTTP version by which the front got it, if it says.
+GET /bytes/N gives N bytes; POST to any path takes a body and gives its length. One with an `Idempotency-Key` that came before is
+answered as it was then, and not executed again. `?id=` names the request in the log, which has one JSON object a line: id, method,
+bytes of the request's body, Unix time, and the HTTP version by which the front got it, if it says.
 """
 
 import argparse
@@ -19,12 +20,17 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 # Header by which the front tells it.
 VERSION = b"lab-http-version"
 
+# Header of the key (draft-ietf-httpapi-idempotency-key-header).
+KEY = b"idempotency-key"
+
 
 class Origin:
     """The ASGI app."""
 
     def __init__(self, log: Path) -> None:
         self.log = log.open("a", buffering=1)
+        # A run has few requests with keys.
+        self.answers: dict[bytes, tuple[int, bytes]] = {}
 
     async def __call__(self, scope: dict, receive: serving.Receive, send: serving.Send) -> None:
         if scope["type"] != "http":
@@ -32,7 +38,10 @@ class Origin:
         body = await serving.read_body(receive)
         if body is None:
             return  # The client left before its request was whole: nothing is executed.
-        status, answer = self.execute(scope, len(body))
+        key = dict(scope["headers"]).get(KEY)
+        status, answer = self.answers.get(key) or self.execute(scope, len(body))
+        if key:
+            self.answers[key] = (status, answer)
         headers = [(b"content-type", b"application/octet-stream"), (b"content-length", b"%d" % len(answer))]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})

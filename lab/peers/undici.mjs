@@ -20,6 +20,7 @@ const settings =
 await serve({ peer: "undici", version: `${version} on Node ${process.version}`, settings }, async (request) => {
   const response = await fetch(request.url, {
     method: request.method,
+    headers: request.key ? { "idempotency-key": request.key } : {},
     body: request.body_bytes ? new Uint8Array(request.body_bytes) : undefined,
     signal: AbortSignal.timeout(request.deadline_ms),
     dispatcher,

@@ -19,7 +19,7 @@ pub(crate) struct SelectionArgs {
     /// [default: all, without variants]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) scenarios: Vec<String>,
-    /// Works: get-2k, post-10k, get-200k, burst, cold, before-outage, warm
+    /// Works: get-2k, post-10k, post-keyed, get-200k, burst, cold, before-outage, warm
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "get-2k,post-10k")]
     pub(crate) works: Vec<Work>,
 }

@@ -32,9 +32,12 @@ class Peer:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=environment)
         self.ready = self.read()["ready"]
 
-    def ask(self, name: str, method: str, url: str, body_bytes: int = 0, deadline_ms: int = DEADLINE_MS) -> None:
+    def ask(
+        self, name: str, method: str, url: str, body_bytes: int = 0, deadline_ms: int = DEADLINE_MS, key: str | None = None
+    ) -> None:
         """Asks for a request."""
         asked = {"id": name, "method": method, "url": url, "body_bytes": body_bytes, "deadline_ms": deadline_ms}
+        asked |= {"key": key} if key else {}
         self.process.stdin.write(json.dumps(asked) + "\n")
 
     def read(self) -> dict:
@@ -83,6 +86,15 @@ def test_requests_in_flight_together_are_executed_once_and_answered_in_full(peer
         assert 0 < answer["ms"] < DEADLINE_MS
         executed = server.executed(name)
         assert [line["bytes"] for line in executed] == [10_240 if n % 2 else 0]
+
+
+def test_a_key_makes_the_service_execute_a_post_once_however_often_it_comes(peer: Peer, server: Server) -> None:
+    name = f"keyed-{peer.ready['peer']}"
+    for _ in range(2):
+        peer.ask(name, "POST", f"{server.url}/post?id={name}", body_bytes=10_240, key=f"lab-{name}")
+        answer = peer.read()
+        assert (answer["status"], answer["bytes"]) == (200, len("10240")), answer
+    assert len(server.executed(name)) == 1
 
 
 def test_a_large_answer_arrives_whole(peer: Peer, server: Server) -> None:

@@ -112,13 +112,16 @@ impl Adapter {
 
     /// Asks for a request.
     pub(crate) fn ask(&mut self, id: &str, task: &Task, origin: &str) -> io::Result<()> {
-        let line = json!({
+        let mut line = json!({
             "id": id,
             "method": task.method.as_str(),
             "url": format!("{origin}{}", task.target(id)),
             "body_bytes": task.body_bytes,
             "deadline_ms": DEADLINE.as_millis() as u64,
         });
+        if task.has_key {
+            line["key"] = json!(format!("lab-{id}"));
+        }
         writeln!(self.input, "{line}")?;
         self.input.flush()
     }

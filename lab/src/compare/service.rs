@@ -147,7 +147,7 @@ fn gateway(
     let text = format!(
         "[gateway]\nname = \"{HOST}\"\ntcp_listen = \"{listen}\"\nudp_listen = \"{listen}\"\ndata_dir = {data:?}\n\
          [tls]\ncert = {chain:?}\nkey = {key:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n[pipe]\nname = \"{number}\"\n\
-         [[route]]\nhost = \"{HOST}\"\nupstream = \"http://{backend}\"\n{}",
+         [[route]]\nhost = \"{HOST}\"\nupstream = \"http://{backend}\"\nupstream_honours_keys = true\n{}",
         units(lab)
     );
     fs::write(&config, text).map_err(LabError::of)?;

@@ -35,6 +35,9 @@ fn client(ca: Option<Vec<u8>>) -> Result<Client, CommandError> {
 
 async fn fetch(client: Client, asked: Asked) -> Result<Answered, Failure> {
     let mut request = client.request(asked.method()?, &asked.url).timeout(asked.deadline());
+    if let Some((name, key)) = asked.key() {
+        request = request.header(name, key);
+    }
     if asked.body_bytes > 0 {
         request = request.body(vec![0; asked.body_bytes]);
     }

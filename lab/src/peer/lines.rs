@@ -19,6 +19,8 @@ pub(super) struct Asked {
     pub(super) url: String,
     /// Bytes of the body to send.
     pub(super) body_bytes: usize,
+    /// The value of its `Idempotency-Key`, if it has one.
+    pub(super) key: Option<String>,
     deadline_ms: u64,
 }
 
@@ -38,6 +40,11 @@ impl Asked {
     /// Gives the method.
     pub(super) fn method(&self) -> Result<http::Method, Failure> {
         Ok(self.method.parse()?)
+    }
+
+    /// Gives the header of its key, if it has one.
+    pub(super) fn key(&self) -> Option<(&'static str, &str)> {
+        Some(("idempotency-key", self.key.as_deref()?))
     }
 
     /// Gives the time it may take.

@@ -91,6 +91,9 @@ fn seed(pem: &[u8]) -> Result<[u8; 32], CommandError> {
 async fn fetch(client: Result<ropeway::Client, String>, asked: Asked) -> Result<Answered, Failure> {
     let client = client?;
     let mut request = client.request(asked.method()?, asked.url.as_str()).timeout(asked.deadline());
+    if let Some((name, key)) = asked.key() {
+        request = request.header(name, key);
+    }
     if asked.body_bytes > 0 {
         request = request.body(vec![0; asked.body_bytes]);
     }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn get(start: Duration, answer_bytes: usize) -> Task {
-        Task { start, method: Method::GET, body_bytes: 0, answer_bytes }
+        Task { start, method: Method::GET, has_key: false, body_bytes: 0, answer_bytes }
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub enum Work {
     Get2k,
     /// POST of 10 KB, at the times of the scenario.
     Post10k,
+    /// POST of 10 KB with a key by which the service executes it once however often it comes, at the times of the scenario.
+    PostKeyed,
     /// GET of 200 KB, at the times of the scenario.
     Get200k,
     /// 60 POSTs of 256 bytes at once, as telemetry and clicks come, at the first of the times.
@@ -28,8 +30,10 @@ pub enum Work {
 pub struct Task {
     /// When it begins, from the start of the run.
     pub start: Duration,
-    /// GET, which may be repeated, or POST, which may not.
+    /// GET, which may be repeated, or POST, which may not unless it has a key.
     pub method: Method,
+    /// It has an `Idempotency-Key`, which the service honours.
+    pub has_key: bool,
     /// Bytes of its body.
     pub body_bytes: usize,
     /// Bytes of the answer's body.
@@ -38,8 +42,16 @@ pub struct Task {
 
 impl Work {
     /// Every work, in the order of reports.
-    pub const ALL: [Self; 7] =
-        [Self::Get2k, Self::Post10k, Self::Get200k, Self::Burst, Self::Cold, Self::BeforeOutage, Self::Warm];
+    pub const ALL: [Self; 8] = [
+        Self::Get2k,
+        Self::Post10k,
+        Self::PostKeyed,
+        Self::Get200k,
+        Self::Burst,
+        Self::Cold,
+        Self::BeforeOutage,
+        Self::Warm,
+    ];
 
     /// Returns the work's name as reports spell it.
     #[must_use]
@@ -47,6 +59,7 @@ impl Work {
         match self {
             Self::Get2k => "get-2k",
             Self::Post10k => "post-10k",
+            Self::PostKeyed => "post-keyed",
             Self::Get200k => "get-200k",
             Self::Burst => "burst",
             Self::Cold => "cold",
@@ -60,7 +73,13 @@ impl Work {
     pub const fn is_cold(self) -> bool {
         match self {
             Self::Cold => true,
-            Self::Get2k | Self::Post10k | Self::Get200k | Self::Burst | Self::BeforeOutage | Self::Warm => false,
+            Self::Get2k
+            | Self::Post10k
+            | Self::PostKeyed
+            | Self::Get200k
+            | Self::Burst
+            | Self::BeforeOutage
+            | Self::Warm => false,
         }
     }
 
@@ -72,6 +91,7 @@ impl Work {
         match self {
             Self::Get2k | Self::Cold => starts.map(|start| get(start, 2 * KB)).collect(),
             Self::Post10k => starts.map(|start| post(start, 10 * KB)).collect(),
+            Self::PostKeyed => starts.map(|start| Task { has_key: true, ..post(start, 10 * KB) }).collect(),
             Self::Get200k => starts.map(|start| get(start, 200 * KB)).collect(),
             Self::Burst => {
                 let start = starts.min().unwrap_or_default();
@@ -106,7 +126,7 @@ impl FromStr for Work {
 
 /// A name that is none of the works'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown work, expected one of get-2k, post-10k, get-200k, burst, cold, before-outage, warm")]
+#[error("unknown work, expected one of get-2k, post-10k, post-keyed, get-200k, burst, cold, before-outage, warm")]
 #[non_exhaustive]
 pub struct UnknownWork;
 
@@ -119,12 +139,12 @@ impl Task {
 }
 
 fn get(start: Duration, answer_bytes: usize) -> Task {
-    Task { start, method: Method::GET, body_bytes: 0, answer_bytes }
+    Task { start, method: Method::GET, has_key: false, body_bytes: 0, answer_bytes }
 }
 
 fn post(start: Duration, body_bytes: usize) -> Task {
     // The origin answers with the length.
-    Task { start, method: Method::POST, body_bytes, answer_bytes: body_bytes.to_string().len() }
+    Task { start, method: Method::POST, has_key: false, body_bytes, answer_bytes: body_bytes.to_string().len() }
 }
 
 /// How long a request may take: 30 s, as the comparison's rules say.
@@ -166,6 +186,8 @@ mod tests {
     fn requests_begin_when_the_scenario_says() {
         let starts: Vec<_> = Work::Post10k.tasks(&STARTS, []).iter().map(|task| task.start).collect();
         assert_eq!(starts, STARTS);
+        let keyed = Work::PostKeyed.tasks(&STARTS, []);
+        assert!(keyed.iter().all(|task| task.has_key) && keyed.len() == STARTS.len());
         assert_eq!(Work::Burst.tasks(&STARTS, []).len(), BURST);
         let warm = Work::Warm.tasks(&STARTS, []);
         assert_eq!((warm.len(), warm[50].start), (51, Duration::from_secs(11)));

@@ -9,13 +9,14 @@ use ropeway_core::sim::{Report, Scenario, Work, run};
 /// What the least share of answered requests is, in percent, where it is not all of them or nearly so.
 ///
 /// These are what the client reaches today, less what chance may take; each is a task, and none may fall.
-const FLOORS: [(&str, Work, f64); 6] = [
-    ("2g-rural", Work::Get2k, 99.0),
-    // 10 KB take 5 s of the link's time, beside a handshake of 8 s, and four requests begin within 18 s.
-    ("2g-rural", Work::Post10k, 80.0),
+const FLOORS: [(&str, Work, f64); 7] = [
+    // 10 KB take 5 s of the link's time, beside a handshake of 5 s, and four requests begin within 18 s.
+    ("2g-rural", Work::Post10k, 97.0),
+    ("2g-rural", Work::PostKeyed, 97.0),
     // The other network is not tried yet.
     ("fake-wifi", Work::Get2k, 0.0),
     ("fake-wifi", Work::Post10k, 0.0),
+    ("fake-wifi", Work::PostKeyed, 0.0),
     // What was handed to the lossy site stays there. 99.9 % are reached, one request in a thousand is lost; chance may take two more.
     ("isp-degraded", Work::Post10k, 99.7),
     // One of its four POSTs is handed to a site 100 ms before that goes dark for good.
@@ -40,9 +41,9 @@ fn every_scenario_answers_its_share_and_executes_no_post_twice() {
     assert!(below.is_empty(), "{below:#?}");
 }
 
-/// Runs both works of a scenario and tells how it went.
-fn survey(scenario: &Scenario, seeds: u64) -> [String; 2] {
-    [Work::Get2k, Work::Post10k].map(|work| {
+/// Runs three works of a scenario and tells how it went.
+fn survey(scenario: &Scenario, seeds: u64) -> [String; 3] {
+    [Work::Get2k, Work::Post10k, Work::PostKeyed].map(|work| {
         let reports: Vec<Report> = (1..=seeds).map(|seed| run(scenario, work, seed).unwrap()).collect();
         let requests: Vec<_> = reports.iter().flat_map(|report| &report.requests).collect();
         let mut failures: BTreeMap<&str, usize> = BTreeMap::new();
@@ -57,7 +58,7 @@ fn survey(scenario: &Scenario, seeds: u64) -> [String; 2] {
         let floor = FLOORS.iter().find(|(name, of, _)| *name == scenario.name && *of == work);
         let floor = floor.map_or(FLOOR, |(_, _, floor)| *floor);
         let verdict = if percent < floor { "BELOW" } else { "at least" };
-        format!("{:<16} {work:<9} {percent:6.2} %, {verdict} {floor}; {failures:?}", scenario.name)
+        format!("{:<16} {work:<10} {percent:6.2} %, {verdict} {floor}; {failures:?}", scenario.name)
     })
 }
 

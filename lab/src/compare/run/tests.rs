@@ -146,7 +146,7 @@ fn an_interrupt_ends_a_run_whose_peer_hangs() {
 fn a_hang_is_judged_by_the_deadline_and_an_outage_by_its_end() {
     let seconds = Duration::from_secs;
     let network = Network::steady(Vec::new(), std::iter::once(seconds(3)..seconds(13)).collect());
-    let request = Task { start: seconds(2), method: Method::POST, body_bytes: 1, answer_bytes: 1 };
+    let request = Task { start: seconds(2), method: Method::POST, has_key: false, body_bytes: 1, answer_bytes: 1 };
     let hung = judge(&request, Try { asked: Some(seconds(2)), answered: None }, 0, &network);
     assert_eq!((hung.ms, hung.error.as_deref(), hung.after_outage_ms), (None, Some("deadline"), None));
 

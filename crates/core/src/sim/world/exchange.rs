@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 
 use super::ORIGIN;
 use crate::{
@@ -69,7 +69,7 @@ impl Exchange {
             head: head(task, number),
             body: Bytes::from(vec![0; task.body_bytes]),
             answer_bytes: task.answer_bytes,
-            facts: RequestFacts { idempotent: is_idempotent(&task.method), replayable: true },
+            facts: RequestFacts { idempotent: task.has_key || is_idempotent(&task.method), replayable: true },
             ladder: None,
             tries: BTreeMap::new(),
             began: now,
@@ -291,8 +291,14 @@ fn head(task: &Task, number: u64) -> RequestHead {
     if task.body_bytes > 0 {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(task.body_bytes));
     }
+    if task.has_key {
+        headers.insert(KEY, HeaderValue::from(number));
+    }
     RequestHead { method: task.method.clone(), uri, headers }
 }
+
+/// Header of the key by which a service knows a request again (draft-ietf-httpapi-idempotency-key-header).
+pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Says why a client gives an exchange up.
 pub(super) const CANCELLED: (ResetCode, &str) = (ResetCode::Cancelled, "the request is no longer wanted");

@@ -15,6 +15,7 @@ use rand_pcg::Pcg32;
 use super::{
     ORIGIN, UNIX_MS,
     carrier::{Carrier, binding},
+    exchange::KEY,
     origin::{self, Origin},
 };
 use crate::{
@@ -103,6 +104,7 @@ struct Held {
 #[derive(Debug)]
 struct Request {
     uri: Uri,
+    has_key: bool,
     body_bytes: u64,
 }
 
@@ -348,7 +350,10 @@ impl Gateway {
         while let Some(event) = held.machine.mux().poll_event() {
             match event {
                 MuxEvent::Request { channel, head, end } => {
-                    held.requests.insert(channel, Request { uri: head.uri, body_bytes: 0 });
+                    held.requests.insert(
+                        channel,
+                        Request { uri: head.uri, has_key: head.headers.contains_key(KEY), body_bytes: 0 },
+                    );
                     complete.extend(end.then_some(channel));
                 }
                 MuxEvent::Body { channel, data } => {
@@ -380,7 +385,7 @@ impl Gateway {
         let Answer { session, channel, request } = answer;
         let Some(held) = self.sessions.get_mut(&session) else { return };
         let (head, body): (ResponseHead, Bytes) = match request {
-            Some(request) => self.origin.execute(&request.uri, request.body_bytes),
+            Some(request) => self.origin.execute(&request.uri, request.has_key, request.body_bytes),
             None => origin::unreachable(),
         };
         held.machine.mux().respond(channel, head, body.is_empty());

@@ -14,10 +14,13 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Executes a request whose body has so many bytes.
-    pub(super) fn execute(&mut self, uri: &Uri, body_bytes: u64) -> (ResponseHead, Bytes) {
+    /// Executes a request whose body has so many bytes, and one with a key only the first time.
+    pub(super) fn execute(&mut self, uri: &Uri, has_key: bool, body_bytes: u64) -> (ResponseHead, Bytes) {
         let number = uri.query().and_then(|query| query.strip_prefix("id=")).and_then(|id| id.parse().ok());
-        *self.executed.entry(number.unwrap_or_default()).or_default() += 1;
+        let executed = self.executed.entry(number.unwrap_or_default()).or_default();
+        if !has_key || *executed == 0 {
+            *executed += 1;
+        }
         let wanted = uri.path().strip_prefix("/bytes/").and_then(|bytes| bytes.parse().ok());
         match wanted {
             Some(bytes) => answer(StatusCode::OK, Bytes::from(vec![0; bytes])),

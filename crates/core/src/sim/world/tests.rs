@@ -60,7 +60,7 @@ fn every_request_ends_by_its_deadline_and_no_post_is_executed_twice() {
         for work in Work::ALL {
             let seeds = match work {
                 Work::Get2k | Work::Post10k => 3,
-                Work::BeforeOutage | Work::Burst | Work::Cold | Work::Get200k | Work::Warm => 1,
+                Work::BeforeOutage | Work::Burst | Work::Cold | Work::Get200k | Work::PostKeyed | Work::Warm => 1,
             };
             for seed in 1..=seeds {
                 let place = format!("{} {:?} {work}, seed {seed}", scenario.name, scenario.variant);

@@ -123,7 +123,7 @@ impl Race {
     }
 
     /// Starts one more attempt now, because someone waits: the next candidate, or once all have started, the one that
-    /// has been silent longest, again.
+    /// has been silent longest, or else the one whose refusal is the oldest, again.
     ///
     /// The bounds of the race hold; where they leave no room, or while an attempt is on its way, nothing happens.
     pub fn handle_hurry(&mut self, now: Time) {
@@ -132,12 +132,8 @@ impl Race {
             return;
         }
         if self.pending.is_empty() {
-            let silent = self.attempts.iter().find(|attempt| {
-                let again = self.attempts.iter().filter(|other| other.ranked.candidate == attempt.ranked.candidate);
-                let is_silent = attempt.started + self.config.again_after <= now && !attempt.holds_slot(now);
-                attempt.is_running() && is_silent && again.count() == 1
-            });
-            self.pending.extend(silent.map(|attempt| RankedCandidate { with_previous: false, ..attempt.ranked }));
+            let again = self.silent(now).or_else(|| self.refused(now));
+            self.pending.extend(again.map(|ranked| RankedCandidate { with_previous: false, ..ranked }));
         }
         self.next_start = now;
         self.go_on(now);
@@ -187,6 +183,30 @@ impl Race {
                 && !self.attempts[..*index].iter().any(|other| other.address() == address && other.holds_slot(now))
         });
         holders.count()
+    }
+
+    /// Returns the candidate that has been silent long enough to be tried once more.
+    fn silent(&self, now: Time) -> Option<RankedCandidate> {
+        let silent = self.attempts.iter().find(|attempt| {
+            let again = self.attempts.iter().filter(|other| other.ranked.candidate == attempt.ranked.candidate);
+            let is_silent = attempt.started + self.config.again_after <= now && !attempt.holds_slot(now);
+            attempt.is_running() && is_silent && again.count() == 1
+        });
+        silent.map(|attempt| attempt.ranked)
+    }
+
+    /// Returns the candidate whose last attempt was refused first, if that is long enough ago: a gateway may start meanwhile.
+    fn refused(&self, now: Time) -> Option<RankedCandidate> {
+        let is_last = |(index, attempt): &(usize, &Attempt)| {
+            !self.attempts[index + 1..].iter().any(|later| later.ranked.candidate == attempt.ranked.candidate)
+        };
+        let lasts = self.attempts.iter().enumerate().filter(is_last);
+        let refused = lasts.filter_map(|(_, attempt)| match attempt.end? {
+            (End::Failed(FailReason::Refused), at) => Some((at, attempt.ranked)),
+            (End::Connected | End::Failed(_) | End::Unfinished, _) => None,
+        });
+        let first = refused.min_by_key(|(at, _)| *at);
+        first.filter(|(at, _)| *at + self.config.refused_again_after <= now).map(|(_, ranked)| ranked)
     }
 
     fn ends_at(&self) -> Time {

@@ -483,6 +483,25 @@ fn requests_learn_when_every_place_refused_in_this_attempt() {
 }
 
 #[test]
+fn a_request_that_waits_has_refused_places_tried_again_beside_silent_ones() {
+    let mut client = Client::new();
+    client.keeper.handle_waiting(true, client.now);
+    client.prepare();
+    // B stays silent.
+    for round in 0..4 {
+        while !dialed(&client).contains(&A.parse().unwrap()) {
+            client.wait();
+        }
+        let waited = client.now.since(Time::ZERO);
+        assert!(waited < Duration::from_secs(3), "after {waited:?} in round {round}");
+        let number = client.number(A);
+        client.dialing.remove(&number);
+        client.keeper.handle_dial_failed(number, FailReason::Refused, client.now);
+        client.follow();
+    }
+}
+
+#[test]
 fn what_is_learned_on_a_network_counts_there_alone() {
     let mut client = Client::new();
     client.keeper.handle_network("home");

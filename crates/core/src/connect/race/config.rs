@@ -19,6 +19,9 @@ pub struct RaceConfig {
     pub deadline: Duration,
     /// Addresses in flight at once, counted as addresses, not as carriers. 3 addresses; Mars `complexconnect.cc`.
     pub in_flight_max: usize,
+    /// How long after a refusal a waiting request makes the race try the candidate again, where all have started. 500 ms, as between
+    /// two attempts hurried by requests (decision 0029).
+    pub refused_again_after: Duration,
     /// The round trip from which on a network is so slow that other handshakes are in the way of the first that is answered. 1 s; our
     /// choice (decision 0030).
     pub slow_rtt: Duration,
@@ -61,6 +64,7 @@ impl Default for RaceConfig {
             attempts_max: 15,
             deadline: Duration::from_secs(30),
             in_flight_max: 3,
+            refused_again_after: Duration::from_millis(500),
             slow_rtt: Duration::from_secs(1),
             stagger_max: Duration::from_secs(2),
             stagger_min: Duration::from_millis(100),

@@ -311,6 +311,25 @@ fn hurry_starts_the_next_at_once_and_tries_a_silent_one_again() {
 }
 
 #[test]
+fn hurry_tries_what_refused_again_beside_what_is_silent() {
+    let mut race = Race::new(RaceConfig::default(), pairs(1), Time::ZERO);
+    race.handle_failed(AttemptId(1), FailReason::Refused, at(1));
+    for now in [10, 500, 501, 510] {
+        race.handle_hurry(at(now));
+    }
+    let outputs = outputs(&mut race);
+    assert_eq!(starts(&outputs), [candidate(1, Quic), candidate(1, Tls), candidate(1, Tls)], "the gateway may start");
+    let all = u32::try_from(RaceConfig::default().attempts_max).unwrap();
+    for number in 2..all {
+        let now = 100 + 500 * u64::from(number);
+        race.handle_failed(AttemptId(number), FailReason::Refused, at(now));
+        race.handle_hurry(at(now + 500));
+    }
+    let again = std::iter::from_fn(|| race.poll_output()).filter(is_start).count();
+    assert_eq!(again, RaceConfig::default().attempts_max - 3, "no more than the bound");
+}
+
+#[test]
 fn an_attempt_on_its_way_is_given_time_instead_of_company() {
     let mut race = Race::new(RaceConfig::default(), (1..=3).map(|host| unknown(host, Tls)).collect(), Time::ZERO);
     let starts = |race: &mut Race| std::iter::from_fn(|| race.poll_output()).filter(is_start).count();

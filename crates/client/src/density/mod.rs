@@ -22,7 +22,10 @@ use ropeway_core::{
     policy::Policy,
     request::{Fingerprint, Guard, LimitRule, RoutePattern, SharedKey},
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    task,
+    time::{Instant, timeout_at},
+};
 use tracing::debug;
 
 use self::{batching::Batching, limits::Limits, sharing::Sharing};
@@ -103,7 +106,11 @@ pub(crate) async fn run(
     wishes: Wishes,
 ) -> Result<(Response<Body>, Timeline), Error> {
     let shared = handle.shared();
-    check_frequency(&handle, &request, &wishes)?;
+    if let Err(error) = check_frequency(&handle, &request, &wishes) {
+        // A loop that asks again at once would keep its thread from everything else.
+        task::yield_now().await;
+        return Err(error);
+    }
     #[cfg(feature = "zstd")]
     compress::pack(&handle, &mut request, &wishes).await;
     let config = &shared.config.density;

@@ -267,7 +267,7 @@ impl Peer<'_> {
                     self.session.with(|client, _| client.prove(&challenge, &sign));
                     continue;
                 }
-                ClientEvent::Doubted
+                ClientEvent::Doubted { .. }
                 | ClientEvent::Draining { .. }
                 | ClientEvent::Gap
                 | ClientEvent::Late

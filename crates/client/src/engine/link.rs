@@ -35,7 +35,9 @@ pub(super) struct Report {
 #[derive(Debug)]
 pub(super) enum What {
     /// An answer is awaited and the link says nothing.
-    Doubted,
+    Doubted {
+        can_move: bool,
+    },
     Draining {
         close_after: Duration,
     },
@@ -104,7 +106,7 @@ impl Link {
                     self.session.with(|client, _| client.prove(&challenge, &|message| key.sign(message)));
                     continue;
                 }
-                ClientEvent::Doubted => What::Doubted,
+                ClientEvent::Doubted { can_move } => What::Doubted { can_move },
                 ClientEvent::Draining { close_after } => What::Draining { close_after },
                 ClientEvent::Gap => {
                     self.shared.feed(ropeway_core::session::Feed::gap);

@@ -228,7 +228,7 @@ impl Engine {
         }
         debug!(?connection, ?what, "connection");
         match what {
-            What::Doubted => self.keeper.handle_doubted(connection, now),
+            What::Doubted { can_move } => self.keeper.handle_doubted(connection, can_move, now),
             What::Draining { close_after } => {
                 info!(?close_after, "gateway is draining");
                 self.shared.config.watcher.tell(Event::Draining { close_after });

@@ -79,7 +79,10 @@ pub enum ClientEvent {
         close_after: Duration,
     },
     /// An answer is awaited and the link says nothing, not even when asked: another is to be sought beside it.
-    Doubted,
+    Doubted {
+        /// Whether another link could take over all that is under way. Where it could not, it is for a session of its own.
+        can_move: bool,
+    },
     /// Messages may have been lost.
     Gap,
     /// The link was asked whether it lives, and the reply takes longer than on a way that loses nothing.
@@ -444,12 +447,12 @@ impl Machine for Client {
         if self.awaits_answer() {
             match self.vigil.handle_timeout(now) {
                 Watch::Ask => self.ping(now),
-                Watch::Doubt if self.mux.can_move() => {
+                Watch::Doubt if self.mux.can_move() || self.vigil.was_put_off() => {
                     self.vigil.handle_doubted();
-                    self.events.push_back(ClientEvent::Doubted);
+                    self.events.push_back(ClientEvent::Doubted { can_move: self.mux.can_move() });
                 }
                 Watch::Late => self.events.push_back(ClientEvent::Late),
-                // What is under way would be cut where the link may only stall.
+                // What is under way goes on where the link only stalls.
                 Watch::Doubt => self.vigil.handle_put_off(now),
                 Watch::Nothing => {}
             }

@@ -21,6 +21,8 @@ pub(super) struct Vigil {
     /// It was said that the reply is late.
     told_late: bool,
     doubted: bool,
+    /// It was left alone once although it said nothing.
+    put_off: bool,
     /// Questions answered since anything else came: a service that takes its time is not asked all the time.
     answered: u32,
 }
@@ -41,7 +43,16 @@ pub(super) enum Watch {
 impl Vigil {
     /// Makes the watch of a link that begins now.
     pub(super) const fn new(now: Time) -> Self {
-        Self { srtt: None, quiet_since: now, bytes: 0, asked: None, told_late: false, doubted: false, answered: 0 }
+        Self {
+            srtt: None,
+            quiet_since: now,
+            bytes: 0,
+            asked: None,
+            told_late: false,
+            doubted: false,
+            put_off: false,
+            answered: 0,
+        }
     }
 
     /// Takes in a round-trip time of the link; smoothed by an eighth (RFC 6298 section 2).
@@ -61,6 +72,7 @@ impl Vigil {
     /// Takes in that something came, `pong` if it was only the answer to a question; says whether the link was doubted.
     pub(super) fn handle_received(&mut self, pong: bool, now: Time) -> bool {
         self.asked = None;
+        self.put_off = false;
         self.answered = if pong { self.answered.saturating_add(1) } else { 0 };
         self.quiet_since = now;
         self.bytes = 0;
@@ -77,7 +89,13 @@ impl Vigil {
         self.asked = None;
         self.quiet_since = now;
         self.bytes = 0;
+        self.put_off = true;
         self.answered = self.answered.saturating_add(1);
+    }
+
+    /// Says whether it was left alone, and has said nothing since.
+    pub(super) const fn was_put_off(&self) -> bool {
+        self.put_off
     }
 
     /// Says what is due while an answer is awaited.
@@ -201,7 +219,9 @@ mod tests {
         assert_eq!(vigil.handle_timeout(at(1_700)), Watch::Doubt);
         vigil.handle_put_off(at(1_700));
         assert_eq!(vigil.poll_timeout(), Some(at(2_300)));
+        assert!(vigil.was_put_off());
         assert!(!vigil.handle_received(false, at(2_000)), "nobody was told of a doubt");
+        assert!(!vigil.was_put_off());
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{ConnectionId, DropReason, Keeper, KeeperFailure, KeeperOutput, Link, Spare, Unit, passage::Passage};
+use super::{
+    ConnectionId, Doubt, DropReason, Keeper, KeeperFailure, KeeperOutput, Link, Spare, Unit, passage::Passage,
+};
 use crate::{
     Time,
     connect::{AttemptId, Candidate, Establish, EstablishOutput, FailReason, GreetFailure, LostReason, Score},
@@ -128,7 +130,7 @@ impl Keeper {
         let over = self.succession.handle_open(session);
         self.settle(over);
         self.reconnect.handle_connected(now);
-        self.is_doubted = false;
+        self.doubt = None;
         self.failure = None;
         self.is_blocked = false;
         self.sought_since = None;
@@ -237,12 +239,12 @@ impl Keeper {
         else {
             return;
         };
-        let apart = self.leads_elsewhere(candidate.address.ip());
+        let apart = self.leads_elsewhere(candidate.address.ip()) || self.doubt == Some(Doubt::Stays);
         let heir = self.succession.heir(apart);
         if let Some(doubted) = self.links.remove(&heir.number) {
             self.succession.handle_lost(heir.number, false);
             self.reconnect.handle_replaced(now);
-            self.is_doubted = false;
+            self.doubt = None;
             let reason = DropReason::Replaced;
             self.outputs.push_back(KeeperOutput::Drop { connection: doubted.connection, reason });
         }
@@ -264,7 +266,7 @@ impl Keeper {
         self.stop_attempt();
         if was_move {
             self.end_in_vain(now);
-            if self.succession.for_request().is_some() && !self.is_doubted {
+            if self.succession.for_request().is_some() && self.doubt.is_none() {
                 return;
             }
         }

@@ -58,7 +58,7 @@ pub struct Keeper {
     /// Of every connection that is not dropped yet.
     passages: BTreeMap<ConnectionId, Passage>,
     opinion: Opinion,
-    is_doubted: bool,
+    doubt: Option<Doubt>,
     failure: Option<KeeperFailure>,
     /// Nothing but a new ticket or another network can help.
     is_blocked: bool,
@@ -85,6 +85,15 @@ struct Spare {
     connection: ConnectionId,
     candidate: Candidate,
     until: Time,
+}
+
+/// What becomes of the session of a link that says nothing, when another link is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// It goes on there.
+    Moves,
+    /// It stays, with what it has under way, and the other link begins one of its own.
+    Stays,
 }
 
 /// A unit that was left.
@@ -118,7 +127,7 @@ impl Keeper {
             avoided: BTreeMap::new(),
             passages: BTreeMap::new(),
             opinion: Opinion::default(),
-            is_doubted: false,
+            doubt: None,
             failure: None,
             is_blocked: false,
             alive_at: None,
@@ -139,7 +148,7 @@ impl Keeper {
             return Some(OpenLink { session, connection, candidate, is_doubted: false, is_up: false });
         };
         let Link { connection, candidate } = *self.links.get(&session)?;
-        Some(OpenLink { session, connection, candidate, is_doubted: self.is_doubted, is_up: true })
+        Some(OpenLink { session, connection, candidate, is_doubted: self.doubt.is_some(), is_up: true })
     }
 
     /// Returns how the link is, as requests see it.
@@ -148,8 +157,10 @@ impl Keeper {
         match self.open_link() {
             Some(OpenLink { session, is_doubted, .. }) => {
                 let can_move = self.has_other_unit(session, now);
-                // At the same unit the session is resumed, and says what became of what it was given.
-                LinkView::Open { session, is_sure: !(is_doubted || self.is_moving()) || !can_move, can_move }
+                // At the same unit the session is resumed, and says what became of what it was given, unless it stays behind.
+                let stays = self.doubt == Some(Doubt::Stays);
+                let is_sure = !(is_doubted || self.is_moving()) || !(can_move || stays);
+                LinkView::Open { session, is_sure, can_move }
             }
             None if self.is_blocked => LinkView::None,
             None => {
@@ -288,14 +299,15 @@ impl Keeper {
             }
             Fate::Settle { gap } => self.settle(Some(Over { number: session, gap })),
         }
-        self.is_doubted &= !was_current;
+        self.doubt = self.doubt.filter(|_| !was_current);
         self.outputs.push_back(KeeperOutput::Changed);
     }
 
-    /// Takes in that a link says nothing although an answer is awaited: another is sought beside it.
-    pub fn handle_doubted(&mut self, connection: ConnectionId, now: Time) {
-        if self.is_current(connection) && !self.is_doubted {
-            self.is_doubted = true;
+    /// Takes in that a link says nothing although an answer is awaited: another is sought beside it. `can_move` says whether that could
+    /// take over all that is under way; if not, the session stays with its link, and the other begins one of its own.
+    pub fn handle_doubted(&mut self, connection: ConnectionId, can_move: bool, now: Time) {
+        if self.is_current(connection) && self.doubt.is_none() {
+            self.doubt = Some(if can_move { Doubt::Moves } else { Doubt::Stays });
             self.reconnect.handle_doubted(now);
             self.outputs.push_back(KeeperOutput::Changed);
         }
@@ -303,8 +315,8 @@ impl Keeper {
 
     /// Takes in that the link that was doubted speaks again: none is sought beside it, unless one is being greeted.
     pub fn handle_trusted(&mut self, connection: ConnectionId) {
-        if self.is_current(connection) && self.is_doubted {
-            self.is_doubted = false;
+        if self.is_current(connection) && self.doubt.is_some() {
+            self.doubt = None;
             self.reconnect.handle_trusted();
             if self.attempt.as_ref().is_some_and(|attempt| attempt.greeting.is_none()) {
                 self.stop_attempt();
@@ -479,7 +491,7 @@ impl Keeper {
         let over = self.succession.handle_draining(session);
         self.settle(over);
         if was_current {
-            self.is_doubted = false;
+            self.doubt = None;
             self.reconnect.handle_lost(now, reason);
         }
         self.dismiss_replaced();
@@ -548,7 +560,7 @@ impl Keeper {
     fn is_unwanted(&self, address: IpAddr, now: Time) -> bool {
         let Some(unit) = self.units.get(&address) else { return false };
         let doubted =
-            self.succession.current().filter(|_| self.is_doubted).and_then(|session| self.homes.get(&session));
+            self.succession.current().filter(|_| self.doubt.is_some()).and_then(|session| self.homes.get(&session));
         doubted == Some(unit) || self.is_avoided(unit, now)
     }
 }

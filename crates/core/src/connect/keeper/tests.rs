@@ -154,7 +154,7 @@ fn a_doubted_link_is_left_for_another_unit_and_finishes_what_it_has() {
     client.keeper.handle_waiting(true, client.now);
     client.now += Duration::from_secs(5);
     let old = client.connection();
-    client.keeper.handle_doubted(old, client.now);
+    client.keeper.handle_doubted(old, true, client.now);
     assert_eq!(client.follow(), ["prepare"]);
     assert!(client.keeper.open_link().unwrap().is_doubted);
     assert!(matches!(client.keeper.view(client.now), LinkView::Open { is_sure: false, .. }));
@@ -171,13 +171,36 @@ fn a_doubted_link_is_left_for_another_unit_and_finishes_what_it_has() {
 }
 
 #[test]
+fn a_doubted_link_whose_session_cannot_move_keeps_it_beside_a_new_one_even_at_the_same_place() {
+    let mut client = Client::new();
+    let session = client.open(A);
+    client.keeper.handle_waiting(true, client.now);
+    client.follow();
+    client.keeper.handle_doubted(client.connection(), false, client.now);
+    assert!(!is_sure(&client), "what may run only once waits for the other session");
+    client.follow();
+    while client.generation < 2 {
+        client.wait();
+    }
+    client.prepare();
+    while !dialed(&client).contains(&A.parse().unwrap()) {
+        client.wait();
+    }
+    client.connect(A);
+    let fresh = client.welcome(A);
+    assert_eq!(client.follow(), [format!("up {fresh}"), format!("leave {session}")]);
+    assert_ne!(fresh, session);
+    assert!(is_sure(&client));
+}
+
+#[test]
 fn a_doubted_link_that_speaks_again_stays() {
     let mut client = Client::new();
     client.open(A);
     client.keeper.handle_waiting(true, client.now);
     client.now += Duration::from_secs(5);
     let link = client.connection();
-    client.keeper.handle_doubted(link, client.now);
+    client.keeper.handle_doubted(link, true, client.now);
     client.follow();
     client.prepare();
     client.keeper.handle_trusted(link);

@@ -225,7 +225,7 @@ impl Device {
                 ClientEvent::Challenge(challenge) => {
                     member.machine.prove(&challenge, &|message| self.key.sign(message).to_bytes());
                 }
-                ClientEvent::Doubted => keeper.handle_doubted(number, now),
+                ClientEvent::Doubted { can_move } => keeper.handle_doubted(number, can_move, now),
                 ClientEvent::Draining { .. }
                 | ClientEvent::Gap
                 | ClientEvent::List(_)

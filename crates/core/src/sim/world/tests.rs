@@ -133,6 +133,16 @@ fn a_stall_does_not_cut_an_answer_that_is_under_way() {
 }
 
 #[test]
+fn an_answer_under_way_on_a_dead_link_holds_up_no_other_request() {
+    let scenario = scenario("wifi-to-cell", None);
+    for seed in 1..=5 {
+        let took = times(&scenario, Work::Get200k, seed);
+        let [Ok(_), _, Ok(third), Ok(fourth)] = took[..] else { panic!("seed {seed}: {took:?}") };
+        assert!(third < 5_000 && fourth < 1_000, "seed {seed}: {took:?}");
+    }
+}
+
+#[test]
 fn a_link_outlives_a_new_mapping_over_quic() {
     let moved = simple("work.starts_s = [1, 3]\nevent = [{ at_s = 2, nat = \"rebind\" }]");
     // The server makes sure that the client is where it seems to be before it sends anything else.

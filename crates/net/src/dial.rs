@@ -325,6 +325,8 @@ fn transport() -> TransportConfig {
     transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
     transport.max_concurrent_uni_streams(VarInt::from_u32(0));
     transport.max_idle_timeout(Some(idle_timeout()));
+    // What a phone sends is mostly short; the search would take the time of its first requests (decision 0032).
+    transport.mtu_discovery_config(None);
     transport
 }
 

@@ -185,12 +185,14 @@ impl Race {
         holders.count()
     }
 
-    /// Returns the candidate that has been silent long enough to be tried once more.
+    /// Returns the candidate that has been silent long enough to be tried once more: with a SYN. QUIC's first packet is twenty times as long
+    /// and is sent again by QUIC itself, and WebSocket's SYN goes where that of TLS does.
     fn silent(&self, now: Time) -> Option<RankedCandidate> {
         let silent = self.attempts.iter().find(|attempt| {
             let again = self.attempts.iter().filter(|other| other.ranked.candidate == attempt.ranked.candidate);
             let is_silent = attempt.started + self.config.again_after <= now && !attempt.holds_slot(now);
-            attempt.is_running() && is_silent && again.count() == 1
+            let is_short = attempt.ranked.candidate.carrier == CarrierKind::Tls;
+            attempt.is_running() && is_short && is_silent && again.count() == 1
         });
         silent.map(|attempt| attempt.ranked)
     }

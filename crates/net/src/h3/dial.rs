@@ -75,6 +75,8 @@ fn transport() -> TransportConfig {
     transport.stream_receive_window(VarInt::from_u32(STREAM_RECEIVE_WINDOW));
     transport.receive_window(VarInt::from_u32(RECEIVE_WINDOW));
     transport.max_idle_timeout(Some(VarInt::from_u32(IDLE_TIMEOUT_MS).into()));
+    // As for links.
+    transport.mtu_discovery_config(None);
     transport
 }
 

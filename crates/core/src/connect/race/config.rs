@@ -5,8 +5,8 @@ use std::time::Duration;
 /// How a race paces and bounds its attempts. Every field is configurable; see `docs/decisions/0002-race-constants.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaceConfig {
-    /// How long an attempt must have been silent before a waiting request makes the race try its candidate again. 3 s; our choice:
-    /// by then two SYNs have been lost (RFC 6298: after 1 s and 3 s), and the round trips of a very bad network (2,010 ms) are over.
+    /// How long an attempt over TLS must have been silent before a waiting request makes the race try its candidate again. 3 s; our
+    /// choice: by then two SYNs have been lost (RFC 6298: after 1 s and 3 s), and the round trips of a very bad network (2,010 ms) are over.
     pub again_after: Duration,
     /// Addresses a race tries. 5 addresses; Mars `complexconnect.cc`.
     pub addresses_max: usize,

@@ -311,6 +311,13 @@ fn hurry_starts_the_next_at_once_and_tries_a_silent_one_again() {
 }
 
 #[test]
+fn hurry_repeats_a_syn_and_no_long_first_packet() {
+    let mut race = Race::new(RaceConfig::default(), pairs(1), Time::ZERO);
+    (0..9_000).step_by(100).for_each(|now| race.handle_hurry(at(now)));
+    assert_eq!(starts(&outputs(&mut race)), [candidate(1, Quic), candidate(1, Tls), candidate(1, Tls)]);
+}
+
+#[test]
 fn hurry_tries_what_refused_again_beside_what_is_silent() {
     let mut race = Race::new(RaceConfig::default(), pairs(1), Time::ZERO);
     race.handle_failed(AttemptId(1), FailReason::Refused, at(1));

@@ -83,7 +83,8 @@ fn a_seed_replays_its_run_and_another_seed_makes_another() {
         let scenario = scenario(name, None);
         let report = |seed| run(&scenario, Work::Post10k, seed).unwrap();
         assert_eq!(report(7), report(7), "{name}");
-        assert_ne!(report(7), report(8), "{name}");
+        // A few seconds of a network that seldom loses a packet may be alike.
+        assert!((8..12).any(|seed| report(seed) != report(7)), "{name}");
     }
 }
 

@@ -67,7 +67,7 @@ impl Quic {
             spaces: Default::default(),
             incoming: BTreeMap::new(),
             read: VecDeque::new(),
-            path: Path::new(end == End::Client, now),
+            path: Path::new(end, now),
             loss_timer: None,
             paced_until: None,
             challenge: None,

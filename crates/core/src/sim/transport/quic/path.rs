@@ -8,7 +8,7 @@ use super::{
     packet::Space,
     space::{MAX_ACK_DELAY, Sent},
 };
-use crate::Time;
+use crate::{Time, sim::transport::End};
 
 /// The way to the other end.
 #[derive(Clone, Debug)]
@@ -39,8 +39,9 @@ pub(super) struct Path {
 }
 
 impl Path {
-    pub(super) const fn new(is_validated: bool, now: Time) -> Self {
-        let mtu = MtuSearch::new();
+    pub(super) const fn new(end: End, now: Time) -> Self {
+        let is_validated = matches!(end, End::Client);
+        let mtu = MtuSearch::new(end);
         Self {
             latest: INITIAL_RTT,
             smoothed: None,

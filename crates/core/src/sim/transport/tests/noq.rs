@@ -12,7 +12,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
     ClientConfig, Connection as Noq, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, FourTuple,
-    ServerConfig, Side, StreamId, TransportConfig, VarInt,
+    MtuDiscoveryConfig, ServerConfig, Side, StreamId, TransportConfig, VarInt,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -194,13 +194,18 @@ fn configs() -> (ClientConfig, ServerConfig) {
     let chain = vec![leaf.der().clone(), root.der().clone()];
     let server = server.with_single_cert(chain, PrivatePkcs8KeyDer::from(key.serialize_der()).into()).unwrap();
 
-    let mut transport = TransportConfig::default();
-    transport.max_idle_timeout(Some(VarInt::from_u32(150_000).into()));
-    let transport = Arc::new(transport);
+    // As in `ropeway-net`.
+    let mut search = MtuDiscoveryConfig::default();
+    search.minimum_change(200);
+    let transport = |search| {
+        let mut transport = TransportConfig::default();
+        transport.max_idle_timeout(Some(VarInt::from_u32(150_000).into())).mtu_discovery_config(search);
+        Arc::new(transport)
+    };
     let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(client).unwrap()));
     let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server).unwrap()));
-    client.transport_config(Arc::clone(&transport));
-    server.transport_config(transport);
+    client.transport_config(transport(None));
+    server.transport_config(transport(Some(search)));
     (client, server)
 }
 

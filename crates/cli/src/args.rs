@@ -65,7 +65,7 @@ pub(crate) enum Command {
 /// What to do with a configuration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check a configuration file and say what is wrong with it
+    /// Check a configuration file, and the files it names, and say what is wrong
     Check {
         /// The file
         file: PathBuf,

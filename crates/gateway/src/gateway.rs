@@ -30,7 +30,7 @@ use crate::{
     front::{Connection, Front, FrontLimits},
     link::{self, CLOCK_SKEW_MAX, Registry},
     listen::{self, Listeners, TlsFiles},
-    lists::{self, Keys, Lists, Times},
+    lists::{self, Keys, ListSigner, Lists, Times},
     metrics::{Counter, Metrics},
     pipe::{self, Pipe, PublicKey},
     proxy::{KeyedConfig, Proxy},
@@ -139,6 +139,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pipe: Option<Arc<Pipe>>,
     pub(crate) signer: Option<Arc<Signer>>,
+    pub(crate) list_signer: ListSigner,
     pub(crate) interests: Interests,
     pub(crate) reports: Reports,
 }
@@ -153,6 +154,24 @@ pub(crate) struct Counters {
     pub(crate) pushes_duplicate: Counter,
     pub(crate) pushes_unreported: Counter,
     pub(crate) pushes_written: Counter,
+}
+
+/// Checks the files that a configuration names, as [`Gateway::start`] does, and makes none. Those that are made on first start may be
+/// missing; the admin token is left out. A secret that others could read is closed to them, as at a start.
+///
+/// # Errors
+///
+/// The [`StartError`] with which a gateway would not start.
+pub fn check_files(config: &Config) -> Result<(), StartError> {
+    if config.tls.cert.is_some() {
+        TlsFiles::load(config)?;
+    }
+    Pipe::check(config)?;
+    signing::check_key(config)?;
+    router(config)?;
+    ListSigner::check(config)?;
+    TicketVerifier::new(&config.tickets)?;
+    Ok(())
 }
 
 impl<B: Bus> Gateway<B> {
@@ -170,12 +189,14 @@ impl<B: Bus> Gateway<B> {
         let metrics = Arc::new(Metrics::new());
         let pipe = Pipe::open(&config, &metrics, clock)?;
         let signer = Some(Signer::open(&config, &metrics)?);
+        let list_signer = ListSigner::open(&config)?;
         let name = GatewayId::new(format!("gateway-{:016x}", u64::from_be_bytes(crate::random_bytes())))
             .map_err(|error| StartError::Bus(error.to_string()))?;
         let subscription = bus.subscribe(name).await.map_err(|error| StartError::Bus(error.to_string()))?;
         let (reports, reported) = push::reports();
         let interests = subscription.interests();
-        let parts = Parts { addresses: addresses.clone(), clock, metrics, pipe, signer, interests, reports };
+        let parts =
+            Parts { addresses: addresses.clone(), clock, metrics, pipe, signer, list_signer, interests, reports };
         let shared = Shared::new(config, bus, parts)?;
         shared.tasks.spawn(push::deliver(Arc::clone(&shared), subscription));
         shared.tasks.spawn(push::report(shared.bus.clone(), reported, shared.down.clone()));
@@ -310,12 +331,12 @@ impl<B: Bus> Gateway<B> {
 impl<B: Bus> Shared<B> {
     /// Makes what the tasks of a gateway share; nothing runs yet.
     pub(crate) fn new(config: Arc<Config>, bus: B, parts: Parts) -> Result<Arc<Self>, StartError> {
-        let Parts { addresses, clock, metrics, pipe, signer, interests, reports } = parts;
+        let Parts { addresses, clock, metrics, pipe, signer, list_signer, interests, reports } = parts;
         let udp_port = addresses.udp.port();
         let router = router(&config)?;
         let server_config = server_config(&config, &router);
         let keys = keys(&config, pipe.as_deref(), signer.as_deref());
-        let lists = Arc::new(Lists::new(Arc::clone(&config), addresses, keys, &metrics)?);
+        let lists = Arc::new(Lists::new(Arc::clone(&config), addresses, keys, list_signer, &metrics));
         let proxy = Arc::new(Proxy::remembering(keyed_config(&config), router, Arc::clone(&metrics)));
         let draining = CancellationToken::new();
         let verifier = TicketVerifier::new(&config.tickets)?;

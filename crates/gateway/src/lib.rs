@@ -30,6 +30,7 @@ mod link;
 mod listen;
 pub mod lists;
 pub mod metrics;
+mod pem;
 pub mod pipe;
 pub mod proxy;
 mod push;
@@ -39,7 +40,7 @@ pub mod signing;
 pub mod tickets;
 pub mod upstream;
 
-pub use gateway::{Addresses, Gateway, StartError};
+pub use gateway::{Addresses, Gateway, StartError, check_files};
 
 /// Draws bytes from the system's randomness.
 pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {

@@ -1,6 +1,6 @@
 //! The gateway's sockets: TCP ports for links and HTTP, UDP ports for links and HTTP/3, one for the admin API.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -18,7 +18,7 @@ use ropeway_net::{
         sniff,
     },
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::pki_types::{self, CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::{
     net::{TcpListener, TcpStream},
     time::{Instant, sleep, sleep_until, timeout_at},
@@ -30,6 +30,7 @@ use crate::{
     config::Config,
     front::{self, Connection, Protocol},
     gateway::{Addresses, Shared, StartError},
+    pem,
 };
 
 /// The certificate chain and key in memory.
@@ -166,14 +167,25 @@ pub(crate) fn take_websocket<B: Bus>(shared: &Arc<Shared<B>>, upgraded: Upgraded
 }
 
 fn read_certificate(config: &Config) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), StartError> {
-    let chain = CertificateDer::pem_file_iter(config.cert_path()).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| unusable(config, &error))?;
-    let key = PrivateKeyDer::from_pem_file(config.key_path()).map_err(|error| unusable(config, &error))?;
+    let refused = |path: PathBuf, what, error| StartError::CertificateFile { path, reason: pem::reason(what, &error) };
+    let (cert, key) = (config.cert_path(), config.key_path());
+    let chain = CertificateDer::pem_file_iter(&cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = match chain {
+        Ok(chain) if chain.is_empty() => Err(pki_types::pem::Error::NoItemsFound),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(error),
+    };
+    let chain = chain.map_err(|error| refused(cert, "certificate", error))?;
+    let key = PrivateKeyDer::from_pem_file(&key).map_err(|error| refused(key, "private key", error))?;
     Ok((chain, key))
 }
 
-fn unusable(config: &Config, reason: &dyn std::fmt::Display) -> StartError {
-    StartError::Certificate { cert: config.cert_path(), key: config.key_path(), reason: reason.to_string() }
+fn unusable(config: &Config, error: &rustls::Error) -> StartError {
+    let reason = match matches!(error, rustls::Error::InconsistentKeys(_)) {
+        true => "they do not belong together".to_owned(),
+        false => error.to_string(),
+    };
+    StartError::Certificate { cert: config.cert_path(), key: config.key_path(), reason }
 }
 
 async fn accept_tcp<B: Bus>(shared: Arc<Shared<B>>, listener: TcpListener, tls: Arc<rustls::ServerConfig>) {

@@ -20,8 +20,10 @@ use rustls::pki_types::pem::PemObject;
 use serde::Deserialize;
 
 use crate::config::{KeySource, TicketsConfig};
+use crate::pem;
 
 pub use device::DeviceRule;
+pub(crate) use issue::private_pem;
 pub use issue::{IssueError, TicketIssuer};
 
 /// Verifies tickets with the keys of the configured issuers.
@@ -111,7 +113,7 @@ impl TicketError {
 #[non_exhaustive]
 pub enum IssuerKeyError {
     /// The file holds another kind of key.
-    #[error("public key of issuer `{kid}` in {} is not Ed25519", file.display())]
+    #[error("public key of issuer `{kid}` in {} is not Ed25519; {PUBLIC_HALF}", file.display())]
     NotEd25519 {
         /// Name of the key.
         kid: String,
@@ -119,7 +121,7 @@ pub enum IssuerKeyError {
         file: PathBuf,
     },
     /// The file cannot be read, or is not PEM.
-    #[error("public key of issuer `{kid}` cannot be read from {}: {reason}", file.display())]
+    #[error("public key of issuer `{kid}` in {}: {reason}; {PUBLIC_HALF}", file.display())]
     Unreadable {
         /// Name of the key.
         kid: String,
@@ -277,11 +279,17 @@ fn refusal(kind: &ErrorKind) -> TicketError {
 fn read_public_key(kid: &str, file: PathBuf) -> Result<[u8; 32], IssuerKeyError> {
     let der = match SubjectPublicKeyInfoDer::from_pem_file(&file) {
         Ok(der) => der,
-        Err(error) => return Err(IssuerKeyError::Unreadable { kid: kid.to_owned(), file, reason: error.to_string() }),
+        Err(error) => {
+            let reason = pem::reason("public key", &error);
+            return Err(IssuerKeyError::Unreadable { kid: kid.to_owned(), file, reason });
+        }
     };
     let key = der.strip_prefix(&SPKI_PREFIX).and_then(|key| key.try_into().ok());
     key.ok_or_else(|| IssuerKeyError::NotEd25519 { kid: kid.to_owned(), file })
 }
+
+/// What to do about a file without such a key.
+const PUBLIC_HALF: &str = "`openssl pkey -in PRIVATE -pubout` writes the public half of an issuer's key";
 
 /// Bytes of a ticket. An Ed25519 ticket with the claims read here has about 400.
 const TICKET_BYTES_MAX: usize = 4_096;

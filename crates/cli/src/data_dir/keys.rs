@@ -7,9 +7,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ed25519_dalek::SigningKey;
-use ropeway_core::wire::list::ListKey;
 use ropeway_gateway::config::{KeySource, TicketKey, TicketsConfig};
-use ropeway_gateway::lists::ListSigner;
 use ropeway_gateway::tickets::{TicketIssuer, TicketVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
@@ -109,14 +107,6 @@ pub(super) fn issuer(path: &Path, make: bool) -> Result<TicketIssuer, DataDirErr
     named.map_err(|error| DataDirError::damaged(path, error))
 }
 
-/// Reads the key that signs the access list, or makes one; gives its public half.
-pub(super) fn list_key(path: &Path) -> Result<ListKey, DataDirError> {
-    // Tickets and lists are signed alike, so the same keys are made for them.
-    let generate = || TicketIssuer::generate("list").map(|key| key.private_pem()).map_err(|_| DataDirError::NoRandom);
-    let pem = files::read_or_make(path, Access::Secret, generate)?;
-    ListSigner::from_pem(&pem).map(|signer| signer.key()).map_err(|error| DataDirError::damaged(path, error))
-}
-
 /// Reads the admin token, or makes one.
 pub(super) fn admin_token(path: &Path) -> Result<String, DataDirError> {
     let token = files::read_or_make(path, Access::Secret, || {
@@ -124,6 +114,15 @@ pub(super) fn admin_token(path: &Path) -> Result<String, DataDirError> {
         getrandom::fill(&mut token).map_err(|_| DataDirError::NoRandom)?;
         Ok(format!("{}\n", URL_SAFE_NO_PAD.encode(token)))
     })?;
+    not_empty(path, token)
+}
+
+/// Reads the admin token, which need not be there yet.
+pub(crate) fn check_admin_token(path: &Path) -> Result<(), DataDirError> {
+    files::read(path)?.map_or(Ok(()), |token| not_empty(path, token).map(drop))
+}
+
+fn not_empty(path: &Path, token: String) -> Result<String, DataDirError> {
     if token.trim().is_empty() {
         return Err(DataDirError::damaged(path, "there is no token in it"));
     }

@@ -10,13 +10,12 @@ mod lock;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ropeway_core::wire::list::ListKey;
 use ropeway_gateway::tickets::{DeviceRule, TicketIssuer};
 
 pub(crate) use self::client_file::{AccessPoint, ClientFile, PinnedKey, PipeKeyEntry};
 pub(crate) use self::error::DataDirError;
 pub(crate) use self::files::{Access, make_folder, write};
-pub(crate) use self::keys::{DeviceKey, unix_seconds};
+pub(crate) use self::keys::{DeviceKey, check_admin_token, unix_seconds};
 pub(crate) use self::lock::Lock;
 
 /// A data folder.
@@ -65,11 +64,6 @@ impl DataDir {
     /// Makes the key of the development issuer unless it is there.
     pub(crate) fn make_issuer(&self, _lock: &Lock) -> Result<TicketIssuer, DataDirError> {
         keys::issuer(&self.root.join(ISSUER_KEY), true)
-    }
-
-    /// Makes the key that signs the access list unless it is there; gives its public half.
-    pub(crate) fn list_key(&self, _lock: &Lock, path: &Path) -> Result<ListKey, DataDirError> {
-        keys::list_key(path)
     }
 
     /// Reads the key of the development issuer.

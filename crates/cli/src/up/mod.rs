@@ -97,7 +97,6 @@ impl House {
     fn furnish(&self, overlay: &mut Overlay, config: &mut Config) -> Result<(), DataDirError> {
         self.certify(config)?;
         self.data.admin_token(&self.lock, &config.admin_token_path())?;
-        self.data.list_key(&self.lock, &config.list_key_path())?;
         if config.tickets.keys.is_empty() {
             let issuer = self.data.make_issuer(&self.lock)?;
             self.data.development_ticket(&self.lock, &issuer, app(config), SystemTime::now())?;
@@ -119,7 +118,7 @@ impl House {
 
     /// Tells the other commands where the gateway is.
     fn leave_client(&self, config: &Config, gateway: &Gateway<LocalBus>) -> Result<(), DataDirError> {
-        let list_key = self.data.list_key(&self.lock, &config.list_key_path())?;
+        let list_key = gateway.list_key();
         let addresses = gateway.addresses();
         let access_points = addresses
             .access_points()

@@ -50,3 +50,40 @@ fn a_missing_file_is_named() {
     let error = Place::new().run(&["up", "--config", "nowhere.toml"]).error(1);
     assert!(error.starts_with("ropeway: nowhere.toml: cannot be read: "), "{error}");
 }
+
+#[test]
+fn every_file_that_it_names_is_checked_and_told_as_at_a_start() {
+    let place = Place::new();
+    place.write("bad", "garbage");
+    place.write("empty", "");
+    for (text, file, hint) in [
+        ("[pipe]\nsecret_file = \"p.secret\"", "p.secret", "openssl rand -base64 32"),
+        ("[pipe]\nsecret_file = \"bad\"", "bad", "openssl rand -base64 32"),
+        ("[plain_http]\nkey_file = \"s.key\"", "s.key", "openssl rand -base64 32"),
+        ("[list]\nkey_file = \"l.key\"", "l.key", "openssl genpkey -algorithm ed25519"),
+        ("[list]\nkey_file = \"bad\"", "bad", "openssl genpkey -algorithm ed25519"),
+        ("[tls]\ncert = \"c.pem\"\nkey = \"c.key\"", "c.pem", "`ropeway up` makes both"),
+        (
+            "[tls]\ncert = \"bad\"\nkey = \"bad\"",
+            "bad: there is no certificate in PEM in it",
+            "`ropeway up` makes both",
+        ),
+        ("[admin]\ntoken_file = \"empty\"", "empty", "remove it"),
+        ("[[tickets.key]]\nkid = \"k\"\npublic_key = \"i.pem\"", "i.pem", "openssl pkey"),
+    ] {
+        place.write("ropeway.toml", &format!("{text}\n"));
+        let checked = place.run(&["--log", "off", "config", "check", "ropeway.toml"]).error(1);
+        assert!(checked.contains(file) && checked.contains(hint), "{text}: {checked}");
+        let ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "off"];
+        let started = place.run(&[&["up", "--config", "ropeway.toml"][..], &ports[..]].concat()).error(1);
+        assert_eq!(started, checked, "{text}");
+    }
+}
+
+#[test]
+fn what_the_first_start_makes_may_be_missing() {
+    let place = Place::new();
+    place.write("ropeway.toml", "[admin]\ntoken_file = \"a.token\"\n");
+    place.run(&["config", "check", "ropeway.toml"]).good();
+    assert!(!place.path("a.token").exists() && !place.path("ropeway-data").exists(), "a check makes nothing");
+}

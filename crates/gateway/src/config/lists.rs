@@ -14,8 +14,9 @@ use super::value::{PIPE_NAME, is_host, is_host_pattern, is_path_prefix, is_pipe_
 section! {
     /// The access list: what the gateway tells clients of gateways and hosts, signed.
     pub struct ListConfig {
-        /// Ed25519 private key that signs the list, PEM. `list.key` in `gateway.data_dir` when not given; `ropeway up`
-        /// makes it there. Gateways of one app share a key, and apps carry its public half.
+        /// Ed25519 private key that signs the list, PEM. `list.key` in `gateway.data_dir` when not given, made on first
+        /// start. Gateways of one app share a key, so that apps carry one public half: `openssl genpkey -algorithm ed25519`
+        /// makes one.
         pub key_file: Option<PathBuf> = None, "./ropeway-data/list.key";
         /// Time for which the permissions of a list hold. Its addresses are good for 30 days more.
         pub ttl: Duration [between(MINUTE, MONTH)] = Duration::from_secs(24 * 60 * 60);

@@ -24,12 +24,20 @@ pub enum StartError {
     #[error("bus: {0}")]
     Bus(String),
     /// The certificate or its key cannot be used.
-    #[error("certificate {} or key {}: {reason}", cert.display(), key.display())]
+    #[error("certificate {} and key {}: {reason}; {MAKE_BOTH}", cert.display(), key.display())]
     Certificate {
         /// The certificate chain's file.
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file of the certificate holds nothing that can be used.
+    #[error("{}: {reason}; {MAKE_BOTH}", path.display())]
+    CertificateFile {
+        /// The file.
+        path: PathBuf,
         /// What is wrong.
         reason: String,
     },
@@ -47,8 +55,13 @@ pub enum StartError {
         source: io::Error,
     },
     /// The key that signs the access list cannot be used.
-    #[error(transparent)]
-    ListKey(#[from] ListKeyError),
+    #[error("key of the access list {}: {source}", path.display())]
+    ListKey {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        source: ListKeyError,
+    },
     /// The keys of the sealed pipe cannot be read, made or written.
     #[error("keys of the sealed pipe in {}: {reason}", path.display())]
     PipeKeys {
@@ -77,6 +90,10 @@ pub enum StartError {
     #[error(transparent)]
     Route(#[from] RouteError),
 }
+
+/// What to do about a certificate that cannot be used.
+const MAKE_BOTH: &str = "`tls.cert` takes a chain and `tls.key` its private key, both in PEM; \
+                         `ropeway up` makes both where neither is given";
 
 /// Says what to do about an address that cannot be listened on.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is not ours, and other kinds speak for themselves")]

@@ -19,6 +19,7 @@ use super::*;
 use crate::{
     config::{Config, KeySource, TicketKey},
     gateway::{Addresses, Parts},
+    lists::ListSigner,
     metrics::Metrics,
     push,
     tickets::{DeviceRule, TicketIssuer},
@@ -92,7 +93,8 @@ impl Bench {
         let (tcp_more, udp_more) = (Vec::new(), Vec::new());
         let addresses = Addresses { admin: address, tcp: address, tcp_more, udp: address, udp_more };
         let (clock, metrics, interests) = (Clock::new(), Arc::new(Metrics::new()), subscription.interests());
-        let parts = Parts { addresses, clock, metrics, pipe: None, signer: None, interests, reports };
+        let list_signer = ListSigner::generate().expect("random bytes");
+        let parts = Parts { addresses, clock, metrics, pipe: None, signer: None, list_signer, interests, reports };
         let shared = Shared::new(Arc::new(config), bus, parts).expect("no routes");
         Self { shared, issuer, _subscription: subscription }
     }

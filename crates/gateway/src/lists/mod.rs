@@ -66,30 +66,22 @@ struct Counters {
 }
 
 impl Lists {
-    /// Issues the first list of a gateway that listens here. The key is that of the configuration's file, or one made for this
-    /// process where there is no such file.
+    /// Issues the first list of a gateway that listens here.
     pub(crate) fn new(
         config: Arc<Config>,
         addresses: Addresses,
         keys: Keys,
+        signer: ListSigner,
         metrics: &Metrics,
-    ) -> Result<Self, ListKeyError> {
-        let signer = match ListSigner::read(&config.list_key_path())? {
-            Some(signer) => signer,
-            None => {
-                let signer = ListSigner::generate()?;
-                info!(key = signer.id(), "no key for the access list; one was made for this process");
-                signer
-            }
-        };
+    ) -> Self {
         let issued = Issued::new(config, &addresses, &keys, &Times::new(), &signer, unix_ms());
-        Ok(Self {
+        Self {
             signer,
             addresses,
             issued: ArcSwap::from_pointee(issued),
             issuing: Mutex::new(()),
             counters: Counters::new(metrics),
-        })
+        }
     }
 
     /// Issues a list anew, for a configuration, for other keys or for time that has passed. Links have yet to be told.

@@ -88,6 +88,11 @@ impl Pipe {
         })))
     }
 
+    /// Checks the secret that the configuration names, as [`open`](Self::open) does.
+    pub(crate) fn check(config: &Config) -> Result<(), StartError> {
+        if config.pipe.enabled { Keyring::check(config) } else { Ok(()) }
+    }
+
     /// Returns the public keys that are accepted, the one to use first.
     pub(crate) fn keys(&self) -> Vec<PublicKey> {
         self.keyring.load().public()

@@ -54,15 +54,8 @@ impl Signer {
     /// Makes a signer with the key that the configuration names, or with that of the data folder, which is made where there is
     /// none.
     pub(crate) fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Arc<Self>, StartError> {
-        let path = config.signing_key_path();
-        // One that gateways share is for their operator to make: a key made here would be another than that of the others.
-        let key = match config.plain_http.key_file {
-            Some(_) => read(&path).and_then(|key| key.ok_or_else(|| format!("there is no such file; {COPY_ONE}"))),
-            None => read_or_make(&path),
-        };
-        let key = key.map_err(|reason| StartError::SigningKey { path, reason })?;
         Ok(Arc::new(Self {
-            key,
+            key: open_key(config)?,
             places: Places::new(config.plain_http.in_flight_max),
             request_bytes_max: config.plain_http.request_bytes_max,
             answer_bytes_max: config.plain_http.answer_bytes_max,
@@ -166,6 +159,24 @@ impl Signer {
     fn count(&self, outcome: &'static str) {
         self.metrics.signed_answers(outcome).inc();
     }
+}
+
+/// Reads the key that a gateway would sign with, and makes none.
+pub(crate) fn check_key(config: &Config) -> Result<(), StartError> {
+    match config.plain_http.key_file.is_some() || config.signing_key_path().exists() {
+        true => open_key(config).map(drop),
+        false => Ok(()),
+    }
+}
+
+fn open_key(config: &Config) -> Result<SigningKey, StartError> {
+    let path = config.signing_key_path();
+    // One that gateways share is for their operator to make: a key made here would be another than that of the others.
+    let key = match config.plain_http.key_file {
+        Some(_) => read(&path).and_then(|key| key.ok_or_else(|| format!("there is no such file; {COPY_ONE}"))),
+        None => read_or_make(&path),
+    };
+    key.map_err(|reason| StartError::SigningKey { path, reason })
 }
 
 /// Reads the key of a file; `None` where there is no such file.

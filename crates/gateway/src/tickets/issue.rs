@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::json;
 
 use super::{DeviceRule, SPKI_PREFIX, provider};
+use crate::pem;
 
 /// Signs tickets with one Ed25519 key.
 pub struct TicketIssuer {
@@ -26,10 +27,10 @@ pub struct TicketIssuer {
 #[non_exhaustive]
 pub enum IssueError {
     /// The key is not an Ed25519 key in PKCS #8.
-    #[error("issuer key is not an Ed25519 key in PKCS #8")]
+    #[error("issuer key is not an Ed25519 key in PKCS #8; `openssl genpkey -algorithm ed25519` makes one")]
     NotEd25519,
     /// The key is not PEM.
-    #[error("issuer key is not a PEM private key: {0}")]
+    #[error("issuer key: {0}; `openssl genpkey -algorithm ed25519` makes one")]
     NotPem(String),
     /// The operating system gave no random bytes.
     #[error("no random bytes from the operating system")]
@@ -55,7 +56,10 @@ impl TicketIssuer {
     /// The text is not PEM, or holds another kind of key.
     pub fn from_pem(kid: &str, pem: &str) -> Result<Self, IssueError> {
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes());
-        Self::from_pkcs8(kid, der.map_err(|error| IssueError::NotPem(error.to_string()))?.secret_pkcs8_der())
+        Self::from_pkcs8(
+            kid,
+            der.map_err(|error| IssueError::NotPem(pem::reason("private key", &error)))?.secret_pkcs8_der(),
+        )
     }
 
     fn from_pkcs8(kid: &str, pkcs8: &[u8]) -> Result<Self, IssueError> {
@@ -80,13 +84,13 @@ impl TicketIssuer {
     /// Writes the public key as PEM.
     #[must_use]
     pub fn public_pem(&self) -> String {
-        pem("PUBLIC KEY", &[&SPKI_PREFIX[..], &self.public_key[..]].concat())
+        armoured("PUBLIC KEY", &[&SPKI_PREFIX[..], &self.public_key[..]].concat())
     }
 
     /// Writes the private key as PEM, PKCS #8.
     #[must_use]
     pub fn private_pem(&self) -> String {
-        pem("PRIVATE KEY", self.key.as_bytes())
+        private_pem(self.key.as_bytes())
     }
 
     /// Issues a ticket for one user's device, good from `now_unix`, in seconds since the Unix epoch, for `ttl`.
@@ -127,8 +131,13 @@ impl fmt::Debug for TicketIssuer {
     }
 }
 
+/// Writes a private key in PKCS #8 as PEM.
+pub(crate) fn private_pem(pkcs8: &[u8]) -> String {
+    armoured("PRIVATE KEY", pkcs8)
+}
+
 /// Writes a PEM text: the label and Base64 in lines of 64 (RFC 7468 section 2).
-fn pem(label: &str, der: &[u8]) -> String {
+fn armoured(label: &str, der: &[u8]) -> String {
     let body = STANDARD.encode(der);
     let lines: Vec<_> = (0..body.len()).step_by(64).map(|at| &body[at..(at + 64).min(body.len())]).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))

@@ -68,6 +68,13 @@ impl Keyring {
         Ok((ring, true))
     }
 
+    /// Reads the secret that [`open`](Self::open) would take, and changes no key.
+    pub(super) fn check(config: &Config) -> Result<(), StartError> {
+        let Some(path) = &config.pipe.secret_file else { return Ok(()) };
+        let read = Derived::read(path);
+        read.map(drop).map_err(|reason| StartError::PipeSecret { path: path.clone(), reason })
+    }
+
     fn open_drawn(name: String, file: PathBuf, unix_ms: u64) -> Result<(Self, bool), String> {
         let before = Drawn::read(file)?;
         let (after, keys, due_ms) = before.clone().turned(unix_ms)?;

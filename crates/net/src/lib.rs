@@ -15,5 +15,7 @@ pub mod pipe;
 pub mod scratch;
 pub mod signed;
 pub mod tls;
+mod words;
 
 pub use clock::{Clock, unix_ms};
+pub use words::innermost;

@@ -10,6 +10,7 @@ use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use ropeway_core::Side;
+use ropeway_net::innermost;
 
 use super::{
     Cause, Executed,
@@ -144,13 +145,4 @@ fn executed(error: &hyper::Error) -> Executed {
         source = cause.source();
     }
     Executed::Maybe
-}
-
-/// Returns the innermost words of an error, which say most.
-pub(super) fn innermost(error: &hyper::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }

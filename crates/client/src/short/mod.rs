@@ -27,7 +27,7 @@ use ropeway_core::{
     connect::{AltSvc, Candidate, OtherNetworks, RaceConfig, Records, Source},
     request::{Hosts, Way},
 };
-use ropeway_net::{Clock, h3::H3Dialer};
+use ropeway_net::{Clock, h3::H3Dialer, innermost};
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 
@@ -39,7 +39,7 @@ pub(crate) use self::{
 };
 use self::{
     connect::{Connector, Opened, Place},
-    exchange::{Fault, innermost},
+    exchange::Fault,
     h3::H3Sender,
     pool::{Key, Pool, Sender},
     target::Target,

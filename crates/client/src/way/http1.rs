@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use ropeway_core::request::spot;
+use ropeway_net::innermost;
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{Cause, Failed, Fate, Shape, Trace};
@@ -84,15 +85,6 @@ fn lost(address: SocketAddr, phase: Phase, error: &hyper::Error) -> Failed {
     let cause = Cause::Exchange(innermost(error));
     // Canceled: the connection had ended before the request was written to it.
     if error.is_canceled() { Failed::before(address, cause) } else { Failed::after(address, phase, cause) }
-}
-
-/// Returns the innermost words of an error, which say most.
-fn innermost(error: &hyper::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }
 
 /// How long a connection may take. 10 s; three retransmissions of a SYN (RFC 6298: 1, 2 and 4 s apart) and one round trip.

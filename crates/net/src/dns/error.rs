@@ -4,6 +4,8 @@ use std::{io, net::SocketAddr};
 
 use thiserror::Error;
 
+use crate::innermost;
+
 /// Why a name or a list was not had.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -57,4 +59,19 @@ pub enum DnsError {
         /// What HTTP says.
         reason: String,
     },
+}
+
+impl DnsError {
+    /// Says what happened without the server, for those who name it themselves.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Malformed { reason, .. } => format!("answer is malformed: {reason}"),
+            Self::Oversized { bytes_max, .. } => format!("answer has more than {bytes_max} bytes"),
+            Self::Socket { source, .. } => innermost(source),
+            Self::Status { status, .. } => format!("answered {status}"),
+            Self::Transfer { reason, .. } => reason.clone(),
+            Self::Name(_) | Self::NoName | Self::System(_) => self.to_string(),
+        }
+    }
 }

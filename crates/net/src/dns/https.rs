@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::DnsError;
+use crate::innermost;
 
 /// Asks addresses over HTTPS; their certificates are checked against the name that is given.
 #[derive(Clone)]
@@ -44,7 +45,7 @@ impl Https {
         let stream = self.connector.connect(server_name, tcp).await.map_err(socket)?;
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let io = TokioIo::new(stream);
-        let broken = |error: hyper::Error| DnsError::Transfer { server, reason: error.to_string() };
+        let broken = |error: hyper::Error| DnsError::Transfer { server, reason: innermost(&error) };
         if is_h2 {
             let (mut sender, connection) =
                 hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.map_err(broken)?;
@@ -91,7 +92,7 @@ async fn with(
     server: SocketAddr,
     bytes_max: usize,
 ) -> Result<Response<Bytes>, DnsError> {
-    let broken = |error: hyper::Error| DnsError::Transfer { server, reason: error.to_string() };
+    let broken = |error: hyper::Error| DnsError::Transfer { server, reason: innermost(&error) };
     let exchange = async {
         let (parts, mut body) = sent.await.map_err(broken)?.into_parts();
         let mut read = BytesMut::new();

@@ -2,6 +2,7 @@
 
 use std::{fmt, future::Future, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use ropeway_core::{
     CarrierKind,
     connect::{EstablishConfig, ReconnectConfig, Unit},
@@ -14,8 +15,9 @@ use thiserror::Error;
 use crate::{
     BoxError, Client, Event, density,
     identity::{DeviceKey, Tickets},
+    pipe::PipeConfig,
     short,
-    sources::{DispatchSeed, ListKey, SourcesSetup},
+    sources::{DispatchSeed, ListKey, PipeKey, PipeTarget, SourcesSetup},
 };
 
 /// Makes a [`Client`].
@@ -69,6 +71,14 @@ pub enum BuildError {
     /// There are access points and no ticket to show there.
     #[error("ticket is missing")]
     NoTicket,
+    /// The key of a sealed pipe cannot be used.
+    #[error("key of the sealed pipe at {address}: {reason}")]
+    PipeKey {
+        /// The address.
+        address: SocketAddr,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl Builder {
@@ -178,6 +188,23 @@ impl Builder {
     /// span units: where one site is gone, another tells where to go.
     pub fn dispatch(mut self, unit: impl Into<String>, address: SocketAddr) -> Self {
         self.sources.dispatch.push(DispatchSeed { address, unit: Some(unit.into()) });
+        self
+    }
+
+    /// Adds a sealed pipe at an address of a unit, with its key configuration (RFC 9458 section 3.1), good until `expires_ms` of Unix
+    /// time: a request may be sealed for it before any access list has come. At most 16 count; once a list comes, its pipes are used
+    /// in place of these. `ropeway up` writes both to `client.json`.
+    pub fn pipe(
+        mut self,
+        unit: impl Into<String>,
+        address: SocketAddr,
+        key: impl Into<Bytes>,
+        expires_ms: u64,
+    ) -> Self {
+        let config = key.into();
+        let key =
+            PipeKey { key_id: config.first().copied().unwrap_or_default(), config, expires_ms, name: String::new() };
+        self.sources.pipes.push(PipeTarget { address, key, gateway: String::new(), unit: unit.into() });
         self
     }
 
@@ -322,6 +349,10 @@ impl Builder {
         };
         let device_id = self.device_id.unwrap_or_else(|| session::device_id(&device_key.public()));
         let trust = self.trust.as_deref().map(certificates).transpose()?;
+        for PipeTarget { address, key, .. } in &self.sources.pipes {
+            PipeConfig::parse(&key.config)
+                .map_err(|error| BuildError::PipeKey { address: *address, reason: error.to_string() })?;
+        }
         let sources = SourcesSetup {
             gateway: gateway.clone(),
             public_hosts: self.hosts.clone(),
@@ -461,6 +492,13 @@ mod tests {
             (base().trust("nothing"), BuildError::Certificates("there are none".into())),
             (Client::builder().ticket("t").access_point("192.0.2.1:443"), BuildError::NoGateway),
             (Client::builder().access_point("gw.test:443"), BuildError::NoTicket),
+            (
+                base().pipe("north", ([192, 0, 2, 1], 80).into(), &b"nonsense"[..], u64::MAX),
+                BuildError::PipeKey {
+                    address: ([192, 0, 2, 1], 80).into(),
+                    reason: PipeConfig::parse(b"nonsense").unwrap_err().to_string(),
+                },
+            ),
             (
                 base().access_point_on("192.0.2.1:443", [CarrierKind::Tls]).carrier(CarrierKind::Quic),
                 BuildError::NoCarrier,

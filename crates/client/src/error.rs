@@ -9,7 +9,7 @@ use ropeway_core::{
 };
 use thiserror::Error;
 
-use crate::Timeline;
+use crate::{Timeline, sources::ListTrouble};
 
 /// Any error a body of the app's own may end in.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -84,6 +84,20 @@ pub enum Error {
     /// JSON could not be written or read.
     #[error("json: {0}")]
     Json(#[source] serde_json::Error),
+    /// The request was not executed: no way could be taken, and the access list that might have named one was refused, or was not had where
+    /// all the ways that are wanted lead where it says.
+    #[error("no way to {host}: {reason} ({timeline})")]
+    NoList {
+        /// The host.
+        host: String,
+        /// What happened, why there is no list included.
+        reason: Box<str>,
+        /// Why there is no list.
+        #[source]
+        trouble: Box<ListTrouble>,
+        /// What was tried.
+        timeline: Box<Timeline>,
+    },
     /// The request was not executed: no way could be taken.
     #[error("no way to {host}: {reason} ({timeline})")]
     NoWay {
@@ -248,7 +262,8 @@ impl Error {
             | Self::BodyCorrupt { .. }
             | Self::BodyInflated { .. }
             | Self::BrokeOff { .. } => Side::Service,
-            Self::NoWay { .. }
+            Self::NoList { .. }
+            | Self::NoWay { .. }
             | Self::NotExecuted { .. }
             | Self::OutcomeUnknown { .. }
             | Self::Tampered { .. }
@@ -281,7 +296,8 @@ impl Error {
             | Self::BrokeOff { .. }
             | Self::OutcomeUnknown { .. }
             | Self::Tampered { .. } => Retry::IdempotentOnly,
-            Self::NoWay { .. }
+            Self::NoList { .. }
+            | Self::NoWay { .. }
             | Self::NotExecuted { .. }
             | Self::RouteBusy { .. }
             | Self::Setup { .. }
@@ -303,6 +319,7 @@ impl Error {
         match self {
             Self::AnswerTooLarge { timeline, .. }
             | Self::BrokeOff { timeline, .. }
+            | Self::NoList { timeline, .. }
             | Self::NoWay { timeline, .. }
             | Self::NotExecuted { timeline, .. }
             | Self::OutcomeUnknown { timeline }

@@ -212,6 +212,12 @@ fn copied(error: &Error) -> Option<Error> {
             Error::BrokeOff { host: host.clone(), way: *way, reason: reason.clone(), timeline: timeline.clone() }
         }
         Error::Closed => Error::Closed,
+        Error::NoList { host, reason, trouble, timeline } => Error::NoList {
+            host: host.clone(),
+            reason: reason.clone(),
+            trouble: trouble.clone(),
+            timeline: timeline.clone(),
+        },
         Error::NoWay { host, reason, timeline } => {
             Error::NoWay { host: host.clone(), reason: reason.clone(), timeline: timeline.clone() }
         }

@@ -57,7 +57,7 @@ pub(crate) async fn run(
                 });
                 return Ok((response, timeline));
             }
-            Ok(Err(error)) => with_timeline(error, timeline),
+            Ok(Err(error)) => with_timeline(run.told_of_list(error), timeline),
             Err(_) => Error::Timeout { phase: run.phase(), after: within, timeline: Box::new(timeline) },
         };
         debug!(%error, "request failed");
@@ -215,6 +215,7 @@ fn with_timeline(mut error: Error, known: Timeline) -> Error {
     match &mut error {
         Error::AnswerTooLarge { timeline, .. }
         | Error::BrokeOff { timeline, .. }
+        | Error::NoList { timeline, .. }
         | Error::NoWay { timeline, .. }
         | Error::NotExecuted { timeline, .. }
         | Error::OutcomeUnknown { timeline }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use ropeway_core::{
     policy::{LadderStep, RouteRules},
-    request::{AtHand, HELD_BYTES_MAX, NoPlan, RequestFacts, Rung, Target, Way, is_idempotent, plan},
+    request::{AtHand, HELD_BYTES_MAX, LinkView, NoPlan, RequestFacts, Rung, Target, Way, is_idempotent, plan},
 };
 
 use tokio::{sync::watch, time::timeout_at};
@@ -13,7 +13,7 @@ use super::{IDEMPOTENCY_KEY, Run};
 use crate::{
     Error,
     shared::{View, changed},
-    sources::{PipeTarget, PlainTarget},
+    sources::{ListState, ListTrouble, PipeTarget, PlainTarget, Sources, Validity},
 };
 
 /// The ways of a request, and where they lead.
@@ -57,6 +57,10 @@ impl Run {
             pipes: pipes.len(),
             plains: plains.len(),
         };
+        if let Some(sources) = sources.filter(|_| is_stuck(view) && rules.ladder.iter().any(|step| is_listed(step.way)))
+        {
+            sources.handle_needed();
+        }
         let planned = plan(&self.target(), view.hosts.as_deref(), &rules, at_hand);
         let mut planned = planned.map_err(|none| self.no_plan(none))?;
         shared.detours().order(&self.host, &mut planned.steps, shared.clock.now());
@@ -89,13 +93,22 @@ impl Run {
         changes: &mut Option<watch::Receiver<u64>>,
     ) -> Result<Ways, Error> {
         let shared = self.handle.shared();
-        let until = shared.clock.instant(self.began + shared.config.link_wait);
+        let until = |wait: Duration| shared.clock.instant(self.began + wait);
+        let (soon, late) =
+            (until(shared.config.refused_wait.min(shared.config.link_wait)), until(shared.config.link_wait));
         loop {
             // Asked first: a list that comes in between is seen as a change.
-            let is_awaited = shared.sources().is_some_and(|sources| sources.list_epoch_ms() == 0);
+            let awaited = shared.sources().filter(|sources| is_awaited(sources.list_state()));
             let ways = self.ways(view);
-            if ways.is_ok() || !is_awaited || timeout_at(until, changed(changes)).await.is_err() {
-                return ways;
+            let Some(sources) = awaited.filter(|_| ways.is_err()) else { return ways };
+            sources.handle_needed();
+            // One that is refused is asked for again a few times, and not for as long as one that may be on its way.
+            let has_come = timeout_at(soon, changed(changes)).await.is_ok()
+                || !matches!(self.list_trouble(), Some(ListTrouble::Refused { .. }))
+                    && timeout_at(late, changed(changes)).await.is_ok();
+            if !has_come {
+                // Why none came is known by now.
+                return self.ways(view);
             }
         }
     }
@@ -155,14 +168,8 @@ impl Run {
     /// Says why each way that the app wants, or that there is at all, cannot be taken.
     fn nothing_left(&self) -> String {
         let shared = self.handle.shared();
-        let sources = shared.sources();
-        let no_list = match sources {
-            None => "the app names no key of access lists (`Builder::list_key`)".to_owned(),
-            Some(sources) if sources.list_epoch_ms() == 0 => {
-                format!("no access list has come within {} ms", shared.config.link_wait.as_millis())
-            }
-            Some(_) => "the access list names no gateway for it".to_owned(),
-        };
+        let state = shared.sources().map_or(ListState::Unwanted, Sources::list_state);
+        let no_list = self.no_list(state);
         let held = match self.body_bytes {
             Some(bytes) if bytes <= HELD_BYTES_MAX => no_list.clone(),
             Some(bytes) => format!("the body of {bytes} bytes is larger than the {HELD_BYTES_MAX} it takes"),
@@ -172,7 +179,13 @@ impl Run {
         let rules = self.rules();
         let why = |way: &Way| {
             let why = match way {
-                Way::Plain if !rules.plain_http => "no route of the gateways allows it (`plain_http`)",
+                // What a route allows is known of the list.
+                Way::Plain if !rules.plain_http && state == ListState::Held(Validity::Full) => {
+                    "no route of the gateways allows it (`plain_http`)"
+                }
+                Way::Plain if state == ListState::Held(Validity::Addresses) => {
+                    "what the access list allows has ended, and no newer one has come"
+                }
                 Way::Address => &no_list,
                 Way::Pipe | Way::Plain => &held,
                 Way::Link => "no gateway serves the host",
@@ -184,23 +197,107 @@ impl Run {
         format!("no way can be taken ({})", each.join("; "))
     }
 
+    /// Says why the access list names nowhere to go.
+    fn no_list(&self, state: ListState) -> String {
+        let shared = self.handle.shared();
+        let trouble = self.list_trouble().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        match state {
+            ListState::Held(Validity::Gone) => {
+                format!("the access list has expired, and no newer one has come{trouble}")
+            }
+            ListState::Held(Validity::Addresses | Validity::Full) => {
+                "the access list names no gateway for it".to_owned()
+            }
+            ListState::Missing if matches!(self.list_trouble(), Some(ListTrouble::Refused { .. })) => {
+                format!("no access list is believed{trouble}")
+            }
+            ListState::Missing => {
+                format!("no access list has come within {} ms{trouble}", shared.config.link_wait.as_millis())
+            }
+            ListState::Unwanted => "the app names no key of access lists (`Builder::list_key`)".to_owned(),
+        }
+    }
+
+    /// Returns why there is no access list, where that is known.
+    fn list_trouble(&self) -> Option<ListTrouble> {
+        let sources = self.handle.shared().sources()?;
+        sources.list_trouble().filter(|_| is_awaited(sources.list_state()))
+    }
+
+    /// Adds to an error of a request for which no way was found that a list was refused, which might have named others. That nobody could
+    /// be asked for one is left out: it is as with any network that is gone.
+    pub(super) fn told_of_list(&self, error: Error) -> Error {
+        let Error::NoWay { host, reason, timeline } = error else { return error };
+        match self.list_trouble() {
+            Some(trouble @ ListTrouble::Refused { .. }) => {
+                let reason = format!("{reason}; {trouble}").into();
+                Error::NoList { host, reason, trouble: Box::new(trouble), timeline }
+            }
+            Some(_) | None => Error::NoWay { host, reason, timeline },
+        }
+    }
+
     fn no_plan(&self, none: NoPlan) -> Error {
         let invalid = |reason: &str| Error::Invalid(reason.into());
+        let (host, timeline) = (self.host.clone(), Box::default());
+        let missing = |way: Way| {
+            let trouble = self.list_trouble().filter(|_| is_listed(way))?;
+            let reason = format!("the way {way} is asked for, and there is no access list: {trouble}");
+            Some(Error::NoList {
+                host: host.clone(),
+                reason: reason.into(),
+                trouble: Box::new(trouble),
+                timeline: Box::default(),
+            })
+        };
         match none {
             NoPlan::NotAtHand(Way::Link) => invalid("the link is asked for, and there is no access point"),
-            NoPlan::NotAtHand(way @ (Way::Pipe | Way::Plain)) => Error::Invalid(format!(
-                "the way {way} is asked for, and no gateway is known that serves it, or the body is too large for it"
-            )),
-            NoPlan::NotAtHand(way) => {
+            NoPlan::NotAtHand(way @ (Way::Pipe | Way::Plain)) => missing(way).unwrap_or_else(|| {
+                Error::Invalid(format!(
+                    "the way {way} is asked for, and no gateway is known that serves it, or the body is too large for it"
+                ))
+            }),
+            NoPlan::NotAtHand(way) => missing(way).unwrap_or_else(|| {
                 Error::Invalid(format!("the way {way} is asked for, and nothing is known that it leads to"))
+            }),
+            NoPlan::PlainHttp => {
+                let wanted = self.options.way.filter(|way| *way == Way::Plain);
+                wanted.and_then(missing).unwrap_or(Error::PlainHttp { host })
             }
-            NoPlan::PlainHttp => Error::PlainHttp { host: self.host.clone() },
             NoPlan::Policy => {
-                let (host, timeline) = (self.host.clone(), Box::default());
-                Error::NoWay { host, reason: self.nothing_left(), timeline }
+                let reason = self.nothing_left();
+                match self.list_trouble() {
+                    Some(trouble) => {
+                        Error::NoList { host, reason: reason.into(), trouble: Box::new(trouble), timeline }
+                    }
+                    None => Error::NoWay { host, reason, timeline },
+                }
             }
         }
     }
+}
+
+/// Says whether a list that comes may show other ways.
+const fn is_awaited(state: ListState) -> bool {
+    matches!(state, ListState::Missing | ListState::Held(Validity::Gone))
+}
+
+/// Says whether the access list names where a way leads.
+const fn is_listed(way: Way) -> bool {
+    match way {
+        Way::Address | Way::Pipe | Way::Plain => true,
+        Way::Link | Way::Name | Way::Original => false,
+    }
+}
+
+/// Says whether there is trouble in getting a link, so that no link brings a list soon.
+fn is_stuck(view: &View) -> bool {
+    let has_failed = match view.link {
+        LinkView::None => true,
+        LinkView::Open { .. } => false,
+        LinkView::Sought { is_exhausted, refused_at, .. } => is_exhausted || refused_at.is_some(),
+    };
+    has_failed || view.failure.is_some()
 }
 
 /// How long the first try of a way may take to get the request handed over, where another way is left. 2 s; our choice: a handshake

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use ropeway_core::{
     CarrierKind, Time,
     connect::sources::{
-        Answer, AskId, Family, Question, Resolution, Resolved, Server, Sources as Machine, SourcesConfig,
-        SourcesOutput, Target,
+        Answer, AskId, Family, ListTrouble, Question, Resolution, Resolved, Server, Sources as Machine, SourcesConfig,
+        SourcesOutput, SourcesWarning, Target,
     },
     wire::list::RESOLVE_CONTEXT,
 };
@@ -28,7 +28,7 @@ use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep_until},
 };
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{SourcesEvent, state::StateFile};
 
@@ -199,7 +199,13 @@ impl Inner {
                 self.changes.send_modify(|changes| *changes += 1);
             }
             SourcesOutput::Store(document) => self.keep(document),
-            SourcesOutput::Warn(warning) => (self.watcher)(SourcesEvent::Warning(warning)),
+            SourcesOutput::Warn(warning) => {
+                if let SourcesWarning::List(ListTrouble::Refused { error, .. }) = &warning {
+                    // Without the address, which the event has.
+                    warn!(%error, "access list is not believed");
+                }
+                (self.watcher)(SourcesEvent::Warning(warning));
+            }
         }
     }
 
@@ -208,7 +214,7 @@ impl Inner {
         let asked = self.asking(server, question);
         tokio::spawn(async move {
             // The machine gives up before; this is for a machine that is gone.
-            let answer = tokio::time::timeout(ASK_TIMEOUT, asked).await.unwrap_or(Answer::Failed);
+            let answer = tokio::time::timeout(ASK_TIMEOUT, asked).await.unwrap_or_else(|_| failed("no answer"));
             if let Some(inner) = own.upgrade() {
                 inner.change(|machine, now, wall_ms| machine.handle_answer(ask, answer, now, wall_ms));
             }
@@ -243,11 +249,11 @@ impl Inner {
                 (Server::System, Question::Host { name: host, family }) => {
                     system.lookup(&host, kind(family)).await.map(addresses)
                 }
-                (Server::Doh(_) | Server::System, Question::List { .. }) => Ok(Answer::Failed),
+                (Server::Doh(_) | Server::System, Question::List { .. }) => Ok(failed("it has no lists")),
             };
             answered.unwrap_or_else(|error| {
                 debug!(?server, %error, "a source of addresses failed");
-                if matches!(error, DnsError::NoName) { Answer::NoName } else { Answer::Failed }
+                if matches!(error, DnsError::NoName) { Answer::NoName } else { failed(&error.cause()) }
             })
         }
     }
@@ -314,14 +320,18 @@ impl Drop for Inner {
 
 /// Checks the signature of an answer of HTTPDNS.
 fn judged(own: &Weak<Inner>, answer: Signed) -> Answer {
-    let Some(inner) = own.upgrade() else { return Answer::Failed };
+    let Some(inner) = own.upgrade() else { return failed("the client is gone") };
     let Signed { body, key_id, signature, answered, .. } = answer;
     let signed = inner.read(|machine, _, _| machine.is_signed(RESOLVE_CONTEXT, &body, &key_id, &signature));
     match answered {
         Some(Answered { addresses, ttl }) => Answer::Addresses { addresses, ttl, signed },
         None if signed => Answer::NoName,
-        None => Answer::Failed,
+        None => failed("its answer is neither an address nor signed"),
     }
+}
+
+fn failed(reason: &str) -> Answer {
+    Answer::Failed(reason.to_owned())
 }
 
 fn addresses(answered: Answered) -> Answer {

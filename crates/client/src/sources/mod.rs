@@ -14,7 +14,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropeway_core::{CarrierKind, connect::sources::SourcesConfig, policy::Policy};
+use ropeway_core::{
+    CarrierKind,
+    connect::sources::{Sources as Machine, SourcesConfig},
+    policy::Policy,
+};
 use ropeway_net::{
     Clock,
     dns::{Dispatch, Doh, web_config},
@@ -29,8 +33,11 @@ use self::{
 };
 
 pub use ropeway_core::{
-    connect::sources::{DispatchSeed, NamedPoint, Origin, PipeTarget, PlainTarget, Seed, SourcesWarning, Target},
-    wire::list::ListKey,
+    connect::sources::{
+        DispatchSeed, ListOrigin, ListState, ListTrouble, NamedPoint, Origin, PipeTarget, PlainTarget, Seed,
+        SourcesWarning, Target,
+    },
+    wire::list::{ListError, ListKey, PipeKey, Validity},
 };
 
 /// What a [`Sources`] is made of.
@@ -48,6 +55,8 @@ pub struct SourcesSetup {
     pub seeds: Vec<Seed>,
     /// Dispatch addresses built into the app, of more than one unit.
     pub dispatch: Vec<DispatchSeed>,
+    /// Sealed pipes built into the app, to be used until an access list comes, each as long as its key is good.
+    pub pipes: Vec<PipeTarget>,
     /// Servers of DNS over HTTPS, each with the name its certificate must carry.
     pub doh: Vec<(SocketAddr, String)>,
     /// Name servers to ask instead of the system's; empty asks the system's.
@@ -70,7 +79,7 @@ impl SourcesSetup {
     /// Says whether there is anything to know beyond what the app itself named.
     #[must_use]
     pub const fn is_wanted(&self) -> bool {
-        self.brings_access_points() || !self.doh.is_empty()
+        self.brings_access_points() || !self.doh.is_empty() || !self.pipes.is_empty()
     }
 
     /// Says whether access points may become known beyond those that the app itself named.
@@ -159,6 +168,7 @@ impl Sources {
             names,
             seeds,
             dispatch: setup.dispatch,
+            pipes: setup.pipes,
             doh: setup.doh.iter().map(|(address, _)| *address).collect(),
             public_hosts: setup.public_hosts,
             user: setup.user,
@@ -252,6 +262,27 @@ impl Sources {
     #[must_use]
     pub fn list_epoch_ms(&self) -> u64 {
         self.inner.read(|machine, _, _| machine.list_epoch_ms())
+    }
+
+    /// Says how it stands with the access list.
+    #[must_use]
+    pub fn list_state(&self) -> ListState {
+        self.inner.read(|machine, now, wall_ms| machine.list_state(now, wall_ms))
+    }
+
+    /// Returns why the last attempt to have an access list brought none; `None` once one came, or before anybody was asked.
+    #[must_use]
+    pub fn list_trouble(&self) -> Option<ListTrouble> {
+        self.inner.read(|machine, _, _| machine.list_trouble().cloned())
+    }
+
+    /// Says that a request finds no way that works without an access list: where there is none one is fetched at once, if that was not
+    /// tried a moment ago.
+    pub fn handle_needed(&self) {
+        // Asked first, for this is asked often and changes little.
+        if matches!(self.list_state(), ListState::Missing | ListState::Held(Validity::Gone)) {
+            self.inner.change(Machine::handle_needed);
+        }
     }
 
     /// Takes a list that a link brought.

@@ -17,8 +17,8 @@ use http_body_util::Full;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ropeway::{
-    CarrierKind,
-    sources::{ListKey, Origin, Sources, SourcesEvent, SourcesSetup, SourcesWarning},
+    Builder, CarrierKind, Client, Error, Event, Way,
+    sources::{ListKey, ListOrigin, ListTrouble, Origin, Sources, SourcesEvent, SourcesSetup, SourcesWarning},
 };
 use ropeway_core::{
     connect::{Source, sources::DispatchSeed},
@@ -36,6 +36,7 @@ use crate::support::{Authority, TestGateway, builder, soon, world};
 struct Dispatcher {
     address: SocketAddr,
     certificate: CertificateDer<'static>,
+    pem: String,
     fetched: Arc<Mutex<Vec<String>>>,
 }
 
@@ -75,7 +76,7 @@ impl Dispatcher {
                 });
             }
         });
-        Self { address, certificate, fetched }
+        Self { address, certificate, pem: made.cert.pem(), fetched }
     }
 }
 
@@ -256,7 +257,9 @@ async fn a_list_that_is_not_believed_is_told() {
     let (sources, events) = started(setup());
     sources.handle_list(&Bytes::from_static(b"\xff"));
     let told = events.lock().unwrap().pop();
-    assert!(matches!(told, Some(SourcesEvent::Warning(SourcesWarning::ListRefused { .. }))));
+    let Some(SourcesEvent::Warning(SourcesWarning::List(trouble))) = told else { panic!("{told:?}") };
+    assert!(matches!(trouble, ListTrouble::Refused { from: ListOrigin::Link, .. }), "{trouble}");
+    assert_eq!(sources.list_trouble(), Some(trouble));
     sources.handle_policy(&Policy { epoch_ms: 9, gap: Some(Duration::from_secs(3)), ..Policy::default() }.encode());
     assert_eq!(sources.policy().gap, Some(Duration::from_secs(3)));
 }
@@ -305,4 +308,80 @@ fn lie(query: &[u8]) -> Vec<u8> {
         reply.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 2]);
     }
     reply
+}
+
+/// A client that knows a dispatcher, and takes no way but this.
+fn client_of(dispatcher: &Dispatcher, way: Way) -> Builder {
+    Client::builder()
+        .gateway("gw.test")
+        .app("app")
+        .ticket("none")
+        .trust(dispatcher.pem.as_str())
+        .list_key("k", key().verifying_key().to_bytes())
+        .dispatch("north", dispatcher.address)
+        .served_host("api.test")
+        .way(way)
+        .link_wait(Duration::from_secs(1))
+}
+
+#[tokio::test]
+async fn a_list_that_was_refused_is_the_reason_that_a_request_has_no_way_and_is_told_as_it_happens() {
+    let mut ahead = list();
+    (ahead.epoch_ms, ahead.expires_ms) = (ahead.epoch_ms + 86_400_000, ahead.expires_ms + 86_400_000);
+    let strange = SigningKey::from_bytes(&[2; 32]);
+    let forged = list().seal("k", &|message| strange.sign(message).to_bytes());
+    for (document, name, words) in [
+        (forged, "bad_signature", "signature of the access list is not that of key \"k\""),
+        (sealed(&ahead), "future", "s in the future"),
+    ] {
+        let dispatcher = Dispatcher::new(document).await;
+        for way in [Way::Address, Way::Pipe, Way::Plain] {
+            let events = Arc::new(Mutex::new(Vec::new()));
+            let told = Arc::clone(&events);
+            let client = client_of(&dispatcher, way).on_event(move |event| told.lock().unwrap().push(event));
+            let error = client.build().unwrap().get("https://api.test/").send().await.unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(words) && text.contains(&dispatcher.address.to_string()), "{way}: {text}");
+            assert!(!text.contains("no access list has come"), "one has come: {text}");
+            assert!(!text.contains("no route"), "{way}: what routes allow is not known: {text}");
+            let Error::NoList { trouble, .. } = &error else { panic!("{error:?}") };
+            let ListTrouble::Refused { error: reason, .. } = &**trouble else { panic!("{trouble:?}") };
+            assert_eq!(reason.name(), name);
+            let chain = std::iter::successors(std::error::Error::source(&error), |error| error.source());
+            assert_eq!(chain.last().unwrap().to_string(), reason.to_string());
+            let is_told =
+                |event: &Event| matches!(event, Event::Sources(SourcesEvent::Warning(SourcesWarning::List(_))));
+            assert!(events.lock().unwrap().iter().any(is_told));
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_the_server_of_the_list_does_not_answer_that_is_told_too() {
+    let dispatcher = Dispatcher::new(Bytes::new()).await;
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let client = client_of(&dispatcher, Way::Plain).dispatch("north", gone).build().unwrap();
+    let client_alone =
+        Client::builder().gateway("gw.test").list_key("k", [1; 32]).dispatch("north", gone).way(Way::Pipe);
+    let error = client_alone.link_wait(Duration::from_secs(1)).build().unwrap().get("https://api.test/").send().await;
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains(&format!("{gone} gave no access list: ")) && text.contains("refused"), "{text}");
+    let forced = client.get("https://api.test/").way(Way::Plain).send().await.unwrap_err();
+    assert!(matches!(forced, Error::NoList { .. }), "{forced}");
+}
+
+#[tokio::test]
+async fn a_request_whose_links_are_refused_has_the_list_fetched_at_once() {
+    let dispatcher = Dispatcher::new(sealed(&list())).await;
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let client = client_of(&dispatcher, Way::Link).way(Way::Address).access_point_on(gone, [CarrierKind::Tls]);
+    let client = client.build().unwrap();
+    let began = std::time::Instant::now();
+    let request = client.get("https://api.test/").timeout(Duration::from_secs(10));
+    tokio::select! {
+        _ = request.send() => {}
+        () = until("the list is fetched", || !dispatcher.fetched.lock().unwrap().is_empty()) => {}
+    }
+    assert_eq!(dispatcher.fetched.lock().unwrap()[..1], ["/.ropeway/list"]);
+    assert!(began.elapsed() < Duration::from_millis(4_500), "it was waited for as if a link would bring it");
 }

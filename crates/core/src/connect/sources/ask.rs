@@ -62,8 +62,8 @@ pub enum Answer {
         /// The answer is signed by a key of the list.
         signed: bool,
     },
-    /// The server could not be asked, or answered nothing of use.
-    Failed,
+    /// The server could not be asked, or answered nothing of use, for this reason.
+    Failed(String),
     /// A signed list, not verified.
     List(Bytes),
     /// The server knows no such name.
@@ -77,6 +77,7 @@ pub enum Answer {
 pub(super) struct Pending {
     pub(super) server: Server,
     pub(super) question: Question,
+    pub(super) asked_at: Time,
     deadline: Time,
 }
 
@@ -105,7 +106,7 @@ impl Asks {
         };
         self.next += 1;
         let ask = AskId(self.next);
-        self.pending.insert(ask, Pending { server, question, deadline: now + timeout });
+        self.pending.insert(ask, Pending { server, question, asked_at: now, deadline: now + timeout });
         Some(ask)
     }
 

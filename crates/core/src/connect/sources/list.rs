@@ -8,7 +8,10 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Answer, Question, Seed, Server, Sources, SourcesOutput, SourcesWarning, ask::Pending, names};
+use super::{
+    Answer, ListOrigin, ListTrouble, Question, Seed, Server, Sources, SourcesOutput, SourcesWarning, ask::Pending,
+    names,
+};
 use crate::{
     Time,
     connect::{Candidate, Source, candidate::CANDIDATES_MAX},
@@ -71,7 +74,7 @@ impl Held {
     }
 
     /// Says what may be taken from the list: permissions while both clocks allow it, addresses while either does.
-    fn validity(&self, now: Time, wall_ms: u64) -> Validity {
+    pub(super) fn validity(&self, now: Time, wall_ms: u64) -> Validity {
         let age = now.since(self.received_at);
         let by_wall = self.list.validity(wall_ms);
         let by_age = if age <= self.left {
@@ -156,10 +159,12 @@ impl Sources {
     }
 
     /// Returns where the sealed pipe may be used: one address of each unit in turn, the user's first, so that two tries go to two
-    /// sites, each with the key of its own. At most 16.
+    /// sites, each with the key of its own. At most 16. Without a list, those that are built in.
     #[must_use]
     pub fn pipe_targets(&self, now: Time, wall_ms: u64) -> Vec<PipeTarget> {
-        let Some((held, _)) = self.valid(now, wall_ms) else { return Vec::new() };
+        let Some((held, _)) = self.valid(now, wall_ms) else {
+            return self.config.pipes.iter().filter(|pipe| pipe.key.expires_ms > wall_ms).cloned().collect();
+        };
         let key = |point: &AccessPoint| held.list.pipe_key(point, wall_ms);
         let spread = self.spread(&held.list, wall_ms, |point| key(point).is_some());
         let target = |(unit, point): (&Unit, &AccessPoint)| {
@@ -249,7 +254,14 @@ impl Sources {
     }
 
     /// Takes a list from anywhere, if it is believed and newer.
-    pub(super) fn take_list(&mut self, document: &Bytes, now: Time, wall_ms: u64) -> bool {
+    pub(super) fn take_list(
+        &mut self,
+        document: &Bytes,
+        from: ListOrigin,
+        took: Duration,
+        now: Time,
+        wall_ms: u64,
+    ) -> bool {
         match self.verifier.verify(document, wall_ms) {
             Ok(list) => {
                 if self.held.as_ref().is_none_or(|held| held.list.epoch_ms < list.epoch_ms) {
@@ -262,20 +274,30 @@ impl Sources {
                 true
             }
             Err(error) => {
-                self.outputs.warn(SourcesWarning::ListRefused { error });
+                self.handle_trouble(ListTrouble::Refused { from, took, error });
                 false
             }
         }
     }
 
     pub(super) fn handle_list_answer(&mut self, pending: &Pending, answer: Answer, now: Time, wall_ms: u64) {
+        let Server::Dispatch(address) = pending.server else { return };
+        let took = now.since(pending.asked_at);
+        let failed = |reason: String| ListTrouble::Failed { address, took, reason };
         let good = match answer {
-            Answer::List(document) => self.take_list(&document, now, wall_ms),
+            Answer::List(document) => self.take_list(&document, ListOrigin::Dispatch(address), took, now, wall_ms),
             Answer::NotModified => {
                 self.handle_fetched(now);
                 true
             }
-            Answer::Addresses { .. } | Answer::Failed | Answer::NoName => false,
+            Answer::Failed(reason) => {
+                self.handle_trouble(failed(reason));
+                false
+            }
+            Answer::Addresses { .. } | Answer::NoName => {
+                self.handle_trouble(failed("it answered something else".into()));
+                false
+            }
         };
         if good {
             self.servers.succeeded(pending.server);
@@ -292,15 +314,30 @@ impl Sources {
     fn handle_fetched(&mut self, now: Time) {
         self.round = None;
         self.fetch_failures = 0;
+        self.trouble = None;
         self.refresh_at = Some(now + REFRESH + within(&mut self.rng, REFRESH / 4));
+    }
+
+    /// Takes in why an attempt to have a list brought none. What is known already is not told again.
+    fn handle_trouble(&mut self, trouble: ListTrouble) {
+        if self.trouble.as_ref().is_none_or(|known| !trouble.is_like(known)) {
+            self.outputs.warn(SourcesWarning::List(trouble.clone()));
+        }
+        if self.trouble.as_ref().is_none_or(|earlier| trouble.replaces(earlier)) {
+            self.trouble = Some(trouble);
+        }
     }
 
     /// Begins to ask for a list, the dispatch addresses of the user's unit first.
     pub(super) fn begin_round(&mut self, now: Time) {
         let servers: VecDeque<SocketAddr> =
             self.dispatch(now).into_iter().map(|(_, address)| address).take(ROUND_MAX).collect();
+        if servers.is_empty() && self.trouble.is_none() {
+            self.trouble = Some(ListTrouble::Nobody);
+        }
         // Without anybody to ask it is tried again later, as after a failure.
         self.refresh_at = None;
+        self.searched_at = Some(now);
         self.round = Some(Round { rest: servers, next_at: now });
     }
 
@@ -384,14 +421,15 @@ fn listed<'a>(point: &'a AccessPoint, unit: &'a Unit, source: Source) -> impl It
 /// Time after which a list is fetched anew, where no link brought one. 8 h, as often as Aliyun's HTTPDNS has its clients do.
 const REFRESH: Duration = Duration::from_secs(8 * 3_600);
 
-/// Pause before a search for a list is begun again after it failed. 30 s, doubled each time; our choice.
-const RETRY: Duration = Duration::from_secs(30);
+/// Pause before a search for a list is begun again after it failed. 1 s, gRPC's `connection-backoff.md`, doubled each time; a request
+/// that needs the list ends it.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Longest such pause. 30 min; our choice.
 const RETRY_MAX: Duration = Duration::from_secs(1_800);
 
 /// Doublings that are counted; RETRY_MAX is reached before.
-const RETRY_DOUBLINGS_MAX: u32 = 8;
+const RETRY_DOUBLINGS_MAX: u32 = 11;
 
 /// Time between two dispatch addresses of a search. 1 s; a round trip on the slowest graded network. Our choice.
 const ROUND_STAGGER: Duration = Duration::from_secs(1);

@@ -14,6 +14,7 @@ mod names;
 mod output;
 mod public;
 mod servers;
+mod trouble;
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -22,7 +23,7 @@ use rand_core::SeedableRng as _;
 use rand_pcg::Pcg32;
 
 use self::{
-    ask::Asks,
+    ask::{Asks, Pending},
     list::{Held, Round},
     names::Entry,
     servers::{Hints, Servers},
@@ -31,7 +32,7 @@ use crate::{
     Time,
     policy::Policy,
     random::within,
-    wire::list::{HostAddress, ListError, Verifier},
+    wire::list::{HostAddress, ListError, Validity, Verifier},
 };
 
 pub use self::{
@@ -40,6 +41,7 @@ pub use self::{
     names::{Origin, Resolution, Resolved},
     output::{DispatchSeed, NamedPoint, Seed, SourcesConfig, SourcesOutput, SourcesWarning},
     public::is_public,
+    trouble::{ListOrigin, ListState, ListTrouble},
 };
 
 /// Asks every source of addresses and merges what they say.
@@ -60,6 +62,10 @@ pub struct Sources {
     refresh_at: Option<Time>,
     /// Fetches in a row that brought none.
     fetch_failures: u32,
+    /// Why the last attempt to have a list brought none; none once one came.
+    trouble: Option<ListTrouble>,
+    /// When the last search for a list began.
+    searched_at: Option<Time>,
     /// When other units were last asked in need.
     rescued_at: Option<Time>,
     /// Hints that keys are out of date.
@@ -89,6 +95,8 @@ impl Sources {
             asks: Asks::default(),
             round: None,
             fetch_failures: 0,
+            trouble: None,
+            searched_at: None,
             rescued_at: None,
             hints: Hints::default(),
             untrusted: BTreeMap::new(),
@@ -118,7 +126,7 @@ impl Sources {
             self.refresh_at = self.verifier.has_keys().then_some(now);
             self.handle_timeout(now, wall_ms);
         } else if self.verifier.has_keys() {
-            self.take_list(document, now, wall_ms);
+            self.take_list(document, ListOrigin::Link, Duration::ZERO, now, wall_ms);
         }
     }
 
@@ -164,6 +172,17 @@ impl Sources {
         }
     }
 
+    /// A request finds no way that works without a list: where there is none one is fetched at once, at most every 5 s.
+    pub fn handle_needed(&mut self, now: Time, wall_ms: u64) {
+        let is_wanted = matches!(self.list_state(now, wall_ms), ListState::Missing | ListState::Held(Validity::Gone));
+        if !is_wanted || self.round.is_some() {
+            return;
+        }
+        let soon = self.searched_at.map_or(now, |at| now.max(at + NEED_PAUSE));
+        self.refresh_at = Some(self.refresh_at.map_or(soon, |at| at.min(soon)));
+        self.handle_timeout(now, wall_ms);
+    }
+
     /// Whoever answered at a gateway's address claims not to know a key of the list. Anyone can claim that, so the list stays as it is,
     /// but a newer one is fetched soon: at most every 30 s, and twice as seldom each time that there was none.
     pub fn handle_key_unknown(&mut self, now: Time) {
@@ -201,6 +220,7 @@ impl Sources {
         }
         if self.verifier.has_keys() {
             self.fetch_failures = 0;
+            self.trouble = None;
             self.hints = Hints::default();
             let soon = now + FIRST_FETCH_AFTER;
             self.refresh_at = Some(self.refresh_at.map_or(soon, |at| at.min(soon)));
@@ -212,9 +232,9 @@ impl Sources {
         for (ask, pending) in self.asks.overdue(now) {
             tracing::debug!(?ask, "a source of addresses is late");
             if pending.is_list() {
-                self.handle_list_answer(&pending, Answer::Failed, now, wall_ms);
+                self.handle_list_answer(&pending, late(&pending, now), now, wall_ms);
             } else {
-                self.handle_host_answer(&pending, Answer::Failed, now);
+                self.handle_host_answer(&pending, late(&pending, now), now);
             }
         }
         let held = self.names.values_mut().filter_map(|entry| entry.hold_until.take_if(|until| *until <= now)).count();
@@ -258,6 +278,22 @@ impl Sources {
         }
     }
 
+    /// Says how it stands with the list.
+    #[must_use]
+    pub fn list_state(&self, now: Time, wall_ms: u64) -> ListState {
+        match &self.held {
+            _ if !self.verifier.has_keys() => ListState::Unwanted,
+            Some(held) => ListState::Held(held.validity(now, wall_ms)),
+            None => ListState::Missing,
+        }
+    }
+
+    /// Returns why the last attempt to have a list brought none; `None` once one came, or before anybody was asked.
+    #[must_use]
+    pub const fn list_trouble(&self) -> Option<&ListTrouble> {
+        self.trouble.as_ref()
+    }
+
     /// Says whether an answer beside the list is signed by a trusted key.
     #[must_use]
     pub fn is_signed(&self, context: &str, message: &[u8], key_id: &str, signature: &[u8]) -> bool {
@@ -269,11 +305,19 @@ impl Sources {
     }
 }
 
+/// Says that nobody answered.
+fn late(pending: &Pending, now: Time) -> Answer {
+    Answer::Failed(format!("no answer within {} ms", now.since(pending.asked_at).as_millis()))
+}
+
 /// Time at the start before a list is fetched, where a link may bring one. 5 s; a link takes one or two on a slow network. Our choice.
 const FIRST_FETCH_AFTER: Duration = Duration::from_secs(5);
 
 /// Time between two calls to other units in need. 5 s; a race of five silent addresses takes longer. Our choice.
 const RESCUE_PAUSE: Duration = Duration::from_secs(5);
+
+/// Time between two searches for a list that requests are in need of. 5 s, as between two calls for help; our choice.
+const NEED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Time within which a list is fetched after a hint, at a moment of each client's own. 2 s; our choice: the next request of a person
 /// comes later, and a restarted gateway sees its clients apart.

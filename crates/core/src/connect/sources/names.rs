@@ -177,7 +177,7 @@ impl Sources {
                 self.take_addresses(&name, (origin, family), addresses, ttl, now)
             }
             Answer::NoName => Said::Nothing,
-            Answer::Failed | Answer::List(_) | Answer::NotModified => Said::Failed,
+            Answer::Failed(_) | Answer::List(_) | Answer::NotModified => Said::Failed,
         };
         if said == Said::Failed {
             self.servers.failed(pending.server, now);

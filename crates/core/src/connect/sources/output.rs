@@ -4,12 +4,8 @@ use std::{collections::VecDeque, fmt, net::SocketAddr};
 
 use bytes::Bytes;
 
-use super::{AskId, Origin, Question, Server};
-use crate::{
-    CarrierKind,
-    policy::PolicyError,
-    wire::list::{ListError, ListKey},
-};
+use super::{AskId, ListTrouble, Origin, PipeTarget, Question, Server};
+use crate::{CarrierKind, policy::PolicyError, wire::list::ListKey};
 
 /// What the app brings along.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +20,8 @@ pub struct SourcesConfig {
     pub names: Vec<NamedPoint>,
     /// Dispatch addresses built into the app. At most 16.
     pub dispatch: Vec<DispatchSeed>,
+    /// Sealed pipes built into the app, to be used until a list comes, each as long as its key is good. At most 16.
+    pub pipes: Vec<PipeTarget>,
     /// Servers of DNS over HTTPS. At most 4.
     pub doh: Vec<SocketAddr>,
     /// Names of the public internet, `*.` starting a wildcard: private addresses are never right for them. The hosts of the list need
@@ -99,11 +97,8 @@ pub enum SourcesWarning {
         /// Who said so.
         origin: Origin,
     },
-    /// A list was not believed.
-    ListRefused {
-        /// Why.
-        error: ListError,
-    },
+    /// A list was not had, or not believed.
+    List(ListTrouble),
     /// A policy was none.
     PolicyRefused {
         /// Why.
@@ -117,7 +112,7 @@ impl fmt::Display for SourcesWarning {
             Self::Hijacked { host, address, origin } => {
                 write!(f, "{origin} says that {host:?} is at {address}, which cannot be right; left out")
             }
-            Self::ListRefused { error } => write!(f, "an access list was not believed: {error}"),
+            Self::List(trouble) => trouble.fmt(f),
             Self::PolicyRefused { error } => write!(f, "a policy was not understood: {error}"),
         }
     }
@@ -129,6 +124,7 @@ impl SourcesConfig {
         self.seeds.truncate(SEEDS_MAX);
         self.names.truncate(NAMES_MAX);
         self.dispatch.truncate(DISPATCH_MAX);
+        self.pipes.truncate(PIPES_MAX);
         self.doh.truncate(DOH_MAX);
         self.public_hosts.truncate(PUBLIC_HOSTS_MAX);
     }
@@ -173,6 +169,9 @@ const NAMES_MAX: usize = 8;
 
 /// Dispatch addresses that are built in. 16; two for each of eight units.
 const DISPATCH_MAX: usize = 16;
+
+/// Sealed pipes that are built in. 16, as many as are read of a list.
+const PIPES_MAX: usize = 16;
 
 /// Servers of DNS over HTTPS. 4; our choice.
 const DOH_MAX: usize = 4;

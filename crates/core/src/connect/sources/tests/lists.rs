@@ -90,6 +90,21 @@ fn each_pipe_is_used_with_the_key_of_its_name_and_one_without_is_left_out() {
 }
 
 #[test]
+fn a_pipe_that_is_built_in_serves_while_its_key_is_good_until_a_list_comes() {
+    let pipe = |port: u16, expires_ms: u64| PipeTarget {
+        address: SocketAddr::from(([9, 0, 0, 1], port)),
+        key: PipeKey { key_id: 1, config: "k".into(), expires_ms, name: "north".into() },
+        gateway: String::new(),
+        unit: "north".into(),
+    };
+    let pipes = vec![pipe(80, WALL_MS + DAY_MS), pipe(81, WALL_MS)];
+    let mut stage = Stage::new(SourcesConfig { pipes: pipes.clone(), ..config() });
+    assert_eq!(stage.sources.pipe_targets(stage.now, stage.wall_ms), pipes[..1]);
+    stage.push(&list(WALL_MS));
+    assert_eq!(stage.sources.pipe_targets(stage.now, stage.wall_ms), [], "the list knows better");
+}
+
+#[test]
 fn lists_that_are_not_to_be_believed_change_nothing_and_are_told() {
     let mut stage = Stage::new(config());
     stage.push(&list(WALL_MS));
@@ -106,7 +121,9 @@ fn lists_that_are_not_to_be_believed_change_nothing_and_are_told() {
     for (document, expected) in cases {
         stage.sources.handle_list(&document, stage.now, stage.wall_ms);
         stage.drain();
-        let Some(SourcesWarning::ListRefused { error }) = stage.warnings.pop() else { panic!("{expected}") };
+        let Some(SourcesWarning::List(trouble)) = stage.warnings.pop() else { panic!("{expected}") };
+        assert_eq!(stage.sources.list_trouble(), Some(&trouble));
+        let ListTrouble::Refused { from: ListOrigin::Link, error, .. } = trouble else { panic!("{trouble:?}") };
         assert_eq!(error.name(), expected);
         assert_eq!((stage.sources.list_epoch_ms(), stage.stored.len()), (WALL_MS, 1));
     }
@@ -153,7 +170,8 @@ fn the_list_of_the_last_process_is_used_whatever_the_clock_says_and_guards_again
         assert!(has_addresses(&stage), "at {wall_ms}");
         assert_eq!(permits(&stage), permitted, "at {wall_ms}");
         stage.push(&list(WALL_MS - 2 * 3_600_000));
-        assert!(matches!(stage.warnings[0], SourcesWarning::ListRefused { error: ListError::Outdated { .. } }));
+        let SourcesWarning::List(ListTrouble::Refused { error, .. }) = &stage.warnings[0] else { panic!() };
+        assert_eq!(error.name(), "outdated");
         assert!(stage.stored.is_empty());
     }
     let mut stage = Stage::new(config());
@@ -190,7 +208,7 @@ fn a_list_is_fetched_one_address_after_the_other_until_one_has_it() {
     assert_eq!(stage.asked_for_list(), [address("9.0.0.2:443")]);
     stage.pass(Duration::from_millis(1_000));
     assert_eq!(stage.asked_for_list().len(), 2, "the first is silent");
-    stage.say_list(Answer::Failed);
+    stage.say_list(Answer::Failed("gone".into()));
     stage.say_list(Answer::List(sealed(&list(WALL_MS))));
     assert_eq!(stage.sources.list_epoch_ms(), WALL_MS);
     stage.pass(Duration::from_secs(7 * 3_600));
@@ -214,7 +232,7 @@ fn without_anything_to_open_a_link_to_a_list_is_fetched_at_once_and_again_ever_m
     for _ in 0..240 {
         for (ask, ..) in std::mem::take(&mut stage.asked) {
             asks.push(stage.now);
-            stage.answer(ask, Answer::Failed);
+            stage.answer(ask, Answer::Failed("gone".into()));
         }
         stage.pass(Duration::from_secs(30));
     }
@@ -223,7 +241,85 @@ fn without_anything_to_open_a_link_to_a_list_is_fetched_at_once_and_again_ever_m
         let start = Time::ZERO + Duration::from_secs(3_600 * hour);
         asks.iter().filter(|at| **at >= start && **at < start + Duration::from_secs(3_600)).count()
     };
-    assert!((8..40).contains(&in_hour(0)) && (2..16).contains(&in_hour(1)), "{asks:?}");
+    // Two addresses are asked each time; the pauses are 1 s, 2 s, 4 s and so on to 30 min, each but for up to a half of it.
+    assert!((16..40).contains(&in_hour(0)) && (2..16).contains(&in_hour(1)), "{asks:?}");
+}
+
+/// Answers whoever is asked for a list within a time, a second after the other; returns when each was asked.
+fn searches(stage: &mut Stage, within: Duration, answer: &Answer) -> Vec<Time> {
+    let (end, mut asks) = (stage.now + within, Vec::new());
+    while stage.now < end {
+        for (ask, ..) in std::mem::take(&mut stage.asked) {
+            asks.push(stage.now);
+            stage.answer(ask, answer.clone());
+        }
+        stage.pass(Duration::from_millis(100));
+    }
+    asks
+}
+
+#[test]
+fn a_list_that_failed_or_was_refused_is_fetched_again_within_two_seconds_and_then_ever_more_seldom() {
+    for answer in [Answer::Failed("gone".into()), Answer::List(sealed(&list(WALL_MS + 3_600_000)))] {
+        let mut stage = Stage::new(SourcesConfig { seeds: Vec::new(), ..config() });
+        let asks = searches(&mut stage, Duration::from_secs(60), &answer);
+        let again = asks.iter().find(|at| at.since(Time::ZERO) > Duration::from_millis(300)).unwrap();
+        assert!(again.since(Time::ZERO) < Duration::from_secs(2), "{asks:?}");
+        assert!((8..=14).contains(&asks.len()), "two addresses, six times: {asks:?}");
+        let one = SourcesConfig { seeds: Vec::new(), dispatch: config().dispatch[..1].to_vec(), ..config() };
+        let mut stage = Stage::new(one);
+        let asks = searches(&mut stage, Duration::from_secs(60), &answer);
+        assert!(asks.len() >= 4 && stage.warnings.len() == 1, "the same is told once: {:?}", stage.warnings);
+    }
+}
+
+#[test]
+fn a_request_in_need_of_a_list_wakes_the_search_for_one_at_most_every_five_seconds() {
+    let mut stage = Stage::new(config());
+    stage.sources.handle_needed(stage.now, stage.wall_ms);
+    stage.drain();
+    assert_eq!(stage.asked_for_list().len(), 1, "it does not wait for a link to bring one");
+    let gone = Answer::Failed("gone".into());
+    searches(&mut stage, Duration::from_secs(3_600), &gone);
+    // An hour of failures later the next search by itself is many minutes away.
+    let mut asks = Vec::new();
+    for _ in 0..60 {
+        stage.sources.handle_needed(stage.now, stage.wall_ms);
+        stage.drain();
+        asks.extend(searches(&mut stage, Duration::from_secs(1), &gone));
+    }
+    assert!((20..=26).contains(&asks.len()), "two addresses, every five seconds: {asks:?}");
+    stage.push(&list(WALL_MS));
+    stage.asked.clear();
+    stage.sources.handle_needed(stage.now, stage.wall_ms);
+    stage.drain();
+    assert_eq!((stage.asked_for_list(), stage.sources.list_trouble()), (vec![], None), "there is one");
+}
+
+#[test]
+fn why_no_list_came_is_known_with_the_server_and_its_time() {
+    let mut stage = Stage::new(config());
+    assert_eq!(stage.sources.list_state(stage.now, stage.wall_ms), ListState::Missing);
+    stage.pass(Duration::from_millis(5_040));
+    stage.say_list(Answer::List(sealed(&list(WALL_MS + 3_600_000))));
+    let Some(ListTrouble::Refused { from, took, error }) = stage.sources.list_trouble().cloned() else { panic!() };
+    assert_eq!((from, took), (ListOrigin::Dispatch(address("9.0.0.2:443")), Duration::from_millis(40)));
+    assert_eq!(error.name(), "future");
+    stage.pass(Duration::from_secs(1));
+    stage.say_list(Answer::Failed("gone".into()));
+    assert!(matches!(stage.sources.list_trouble(), Some(ListTrouble::Refused { .. })), "it says more than the other");
+    stage.push(&list(WALL_MS));
+    assert_eq!(stage.sources.list_state(stage.now, stage.wall_ms), ListState::Held(Validity::Full));
+
+    let mut silent = Stage::new(config());
+    silent.pass(Duration::from_secs(16));
+    let Some(ListTrouble::Failed { reason, .. }) = silent.sources.list_trouble() else { panic!() };
+    assert_eq!(reason, "no answer within 10000 ms");
+    let mut alone = Stage::new(SourcesConfig { seeds: Vec::new(), dispatch: Vec::new(), ..config() });
+    alone.tick();
+    assert_eq!(alone.sources.list_trouble(), Some(&ListTrouble::Nobody));
+    let keyless = Stage::new(SourcesConfig { list_keys: Vec::new(), ..config() });
+    assert_eq!(keyless.sources.list_state(keyless.now, keyless.wall_ms), ListState::Unwanted);
 }
 
 #[test]

@@ -243,7 +243,7 @@ fn a_server_that_fails_is_left_alone_ever_longer_and_others_stand_in_at_once() {
         stage.resolve(&host);
         for (ask, server, _) in std::mem::take(&mut stage.asked) {
             asked += usize::from(server == SYSTEM);
-            let answer = if server == SYSTEM { Answer::Failed } else { found(&["1.1.1.1"]) };
+            let answer = if server == SYSTEM { Answer::Failed("gone".into()) } else { found(&["1.1.1.1"]) };
             stage.answer(ask, answer);
         }
         for (ask, ..) in std::mem::take(&mut stage.asked) {

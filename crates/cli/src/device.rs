@@ -31,8 +31,8 @@ pub(crate) fn builder(args: &DeviceArgs, data: &DataDir) -> Result<(Builder, Cli
         builder = builder.trust(authorities(ca)?);
     }
     builder = match (&args.ticket, &file.ticket) {
-        (Some(path), _) => builder.ticket(read(path)?.trim()),
-        (None, Some(path)) => builder.ticket(read(path)?.trim()).app(&file.app),
+        (Some(path), _) => builder.ticket(read(path, GET_TICKET)?.trim()),
+        (None, Some(path)) => builder.ticket(read(path, UP_MAKES_IT)?.trim()).app(&file.app),
         (None, None) => {
             let message =
                 "the gateway takes the tickets of other issuers only; give one with --ticket and --device-key";
@@ -53,7 +53,8 @@ pub(crate) fn builder(args: &DeviceArgs, data: &DataDir) -> Result<(Builder, Cli
     Ok((builder, file))
 }
 
-/// Has the client fetch the access list, which names what other ways than the link lead to.
+/// Has the client fetch the access list, which names what other ways than the link lead to. Until it comes, the sealed pipes that `up`
+/// wrote down may be used.
 pub(crate) fn with_list(mut builder: Builder, file: &ClientFile) -> Result<Builder, CommandError> {
     for key in &file.list_keys {
         let public_key = key.bytes().ok_or_else(|| {
@@ -62,8 +63,15 @@ pub(crate) fn with_list(mut builder: Builder, file: &ClientFile) -> Result<Build
         })?;
         builder = builder.list_key(&key.id, public_key);
     }
+    let pipe_key = file.pipe_keys.first().map(|key| (key.bytes(), key.expires_ms));
     for point in file.access_points.iter().filter(|point| point.carriers.contains(&CarrierKind::Tls)) {
         builder = builder.dispatch("", point.address);
+        if let Some((key, expires_ms)) = &pipe_key {
+            let key = key.clone().ok_or_else(|| {
+                CommandError::Usage("client.json: the key of the sealed pipe is not Base64".to_owned())
+            })?;
+            builder = builder.pipe("", point.address, key, *expires_ms);
+        }
     }
     Ok(builder)
 }
@@ -74,18 +82,18 @@ pub(crate) async fn close(client: &Client) {
     let _ = timeout(CLOSE_TIMEOUT, client.close()).await;
 }
 
-fn read(path: &Path) -> Result<String, CommandError> {
-    fs::read_to_string(path).map_err(|source| CommandError::File { path: path.to_owned(), source })
+fn read(path: &Path, hint: &'static str) -> Result<String, CommandError> {
+    fs::read_to_string(path).map_err(|source| CommandError::File { path: path.to_owned(), source, hint })
 }
 
 /// Reads the certificates of authorities, and sees that there are some: whoever builds a client knows no file.
 fn authorities(path: &Path) -> Result<String, CommandError> {
-    let text = read(path)?;
+    let text = read(path, UP_MAKES_IT)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let reason = match certificates {
         Ok(certificates) if certificates.is_empty() => "there is no certificate in it".to_owned(),
         Ok(_) => return Ok(text),
-        Err(error) => error.to_string(),
+        Err(error) => format!("its PEM is damaged: {error}"),
     };
     Err(CommandError::Certificates { path: path.to_owned(), reason })
 }
@@ -96,6 +104,12 @@ fn new_id() -> Result<String, DataDirError> {
     getrandom::fill(&mut id).map_err(|_| DataDirError::NoRandom)?;
     Ok(format!("dev-{:08x}", u32::from_be_bytes(id)))
 }
+
+/// What to do about a ticket that is not there.
+const GET_TICKET: &str = "`ropeway ticket --out FILE` issues one";
+
+/// What to do about a file of the data folder that is not there.
+const UP_MAKES_IT: &str = "`ropeway up` makes it anew";
 
 /// Window of the first wait after a gateway went away: 1 s. One person at a terminal is no crowd that must be spread.
 const RECONNECT_SPREAD: Duration = Duration::from_secs(1);

@@ -25,7 +25,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// A file that should name authorities has no certificate that can be used.
-    #[error("no authority can be taken from {}: {reason}", path.display())]
+    #[error("no authority can be taken from {}: {reason}; remove it, and `ropeway up` makes a new one", path.display())]
     Certificates {
         /// The file.
         path: PathBuf,
@@ -42,12 +42,14 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     /// A file that the command line names cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}; {hint}", path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+        /// What to do.
+        hint: &'static str,
     },
     /// Standard input cannot be read.
     #[error("standard input cannot be read: {0}")]
@@ -189,6 +191,7 @@ fn request_kind(error: &ropeway::Error) -> (&'static str, u8) {
         Error::Closed => ("closed", EXIT_FAILED),
         Error::Invalid(_) => ("invalid", EXIT_USAGE),
         Error::Json(_) => ("json", EXIT_FAILED),
+        Error::NoList { .. } => ("no_list", EXIT_FAILED),
         Error::NoWay { .. } => ("no_way", EXIT_FAILED),
         Error::NotExecuted { .. } => ("not_executed", EXIT_FAILED),
         Error::OutcomeUnknown { .. } => ("outcome_unknown", EXIT_FAILED),

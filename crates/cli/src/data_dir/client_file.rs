@@ -34,12 +34,9 @@ pub(crate) struct ClientFile {
     /// The keys whose signatures under an access list are believed.
     #[serde(default)]
     pub(crate) list_keys: Vec<PinnedKey>,
-    /// Keys of the sealed pipe, the one to use first.
+    /// Keys of the sealed pipe, the one to use first: good until an access list comes.
     #[serde(default)]
     pub(crate) pipe_keys: Vec<PipeKeyEntry>,
-    /// Keys by which signed answers over plain HTTP are verified.
-    #[serde(default)]
-    pub(crate) signing_keys: Vec<PinnedKey>,
 }
 
 /// A public key of the sealed pipe.
@@ -58,6 +55,13 @@ pub(crate) struct PinnedKey {
     pub(crate) id: String,
     /// The 32 bytes of the Ed25519 key in Base64, as the library takes them.
     pub(crate) public_key: String,
+}
+
+impl PipeKeyEntry {
+    /// Returns the key configuration, if it is Base64.
+    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+        STANDARD.decode(&self.config).ok()
+    }
 }
 
 impl PinnedKey {
@@ -135,7 +139,6 @@ mod tests {
             hosts: vec!["api.test".to_owned()],
             list_keys: vec![PinnedKey { id: "list-1".to_owned(), public_key: "AAAA".to_owned() }],
             pipe_keys: vec![PipeKeyEntry { config: "AAE=".to_owned(), expires_ms: 1 }],
-            signing_keys: vec![PinnedKey { id: "k".to_owned(), public_key: "AAE=".to_owned() }],
         }
     }
 

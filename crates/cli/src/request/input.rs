@@ -19,7 +19,7 @@ pub(super) async fn open(data: &str) -> Result<Body, CommandError> {
     if path == "-" {
         return Ok(Body::wrap(Input { reader: tokio::io::stdin(), left: None }));
     }
-    let unreadable = |source| CommandError::File { path: PathBuf::from(path), source };
+    let unreadable = |source| CommandError::File { path: PathBuf::from(path), source, hint: BODY_FILE };
     let file = File::open(path).await.map_err(unreadable)?;
     let metadata = file.metadata().await.map_err(unreadable)?;
     if metadata.is_file() && metadata.len() <= HELD_BYTES_MAX {
@@ -72,6 +72,9 @@ const HELD_BYTES_MAX: u64 = 1 << 20;
 
 /// Bytes read at once: a frame of the link.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// What to do about a body whose file cannot be read.
+const BODY_FILE: &str = "--data takes a body as it is, @FILE, or @- for standard input";
 
 #[cfg(test)]
 mod tests {

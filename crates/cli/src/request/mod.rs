@@ -4,10 +4,11 @@ mod input;
 pub(crate) mod report;
 
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use ropeway::{Client, Error, Phase, Response, Step, Way};
+use ropeway::{Builder, Client, Error, Event, Phase, Response, Step, Way};
 use serde_json::json;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
@@ -27,11 +28,18 @@ pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> R
     for way in &args.ways {
         builder = builder.way(*way);
     }
-    if args.ways.iter().any(|way| matches!(way, Way::Address | Way::Pipe | Way::Plain)) {
-        builder = device::with_list(builder, &file)?;
-    }
+    builder = device::with_list(builder, &file)?;
+    let refusal = Arc::new(OnceLock::new());
+    builder = watched(builder, Arc::clone(&refusal), args.verbose && !output.is_json(), output);
     let client = builder.allow_plain_http(args.plain_http).build()?;
-    let exchange = exchange(args, &client, &file, deadline, output);
+    let exchange = async {
+        let result = exchange(args, &client, &file, deadline, output).await;
+        if let (Ok(()), Some(detail)) = (&result, refusal.get()) {
+            let hint = "another way was taken, which needs no ticket; `ropeway ticket` issues tickets";
+            output.note(&format!("the gateway refused the link: {detail}; {hint}"));
+        }
+        result
+    };
     let (Some(deadline), Some(after)) = (deadline, args.max_time) else {
         let result = exchange.await;
         device::close(&client).await;
@@ -41,6 +49,20 @@ pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> R
     let result = timeout_at(deadline + REQUEST_SAYS_WITHIN, exchange).await;
     let _ = timeout_at(deadline, device::close(&client)).await;
     result.unwrap_or(Err(CommandError::OutOfTime { after }))
+}
+
+/// Notes why a link was refused, and where that is wanted tells what becomes of access lists.
+fn watched(builder: Builder, refusal: Arc<OnceLock<String>>, is_verbose: bool, output: Output) -> Builder {
+    builder.on_event(move |event| {
+        if let Event::Refused { detail, .. } = event {
+            // The first says enough.
+            let _ = refusal.set(detail);
+        } else if let Event::Sources(event) = event
+            && is_verbose
+        {
+            output.detail(&format!("* {event}"));
+        }
+    })
 }
 
 async fn exchange(

@@ -137,7 +137,6 @@ impl House {
             hosts: config.routes.iter().map(|route| route.host.clone()).collect(),
             list_keys: vec![pinned(list_key.id, list_key.public_key)],
             pipe_keys: gateway.pipe_keys().iter().map(pipe_key).collect(),
-            signing_keys: gateway.signing_keys().into_iter().map(|key| pinned(key.id, key.public)).collect(),
         };
         self.data.leave_client(&self.lock, &client)
     }

@@ -146,6 +146,71 @@ fn each_way_through_the_gateway_can_be_asked_for() {
     assert!(text.contains("expected one of link, name, address, pipe, plain, original"), "{text}");
 }
 
+/// Changes what `up` left for the other commands.
+fn rewrite(place: &Place, change: impl FnOnce(&mut Value)) {
+    let mut client: Value = serde_json::from_str(&place.read("ropeway-data/client.json")).expect("an object");
+    change(&mut client);
+    place.write("ropeway-data/client.json", &client.to_string());
+}
+
+/// An address at which nobody listens.
+fn closed() -> String {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    socket.local_addr().expect("bound").to_string()
+}
+
+#[test]
+fn where_no_link_comes_up_the_access_list_leads_on_by_itself() {
+    let place = Place::new();
+    let up = place.up(&["--upstream", "echo.test=builtin:echo"]);
+    let gateway = up.address("tcp").to_string();
+    // QUIC, the only carrier that is allowed, leads nowhere; the list knows better.
+    rewrite(&place, |client| {
+        client["access_points"] = json!([
+            { "address": closed(), "carriers": ["quic"] },
+            { "address": gateway, "carriers": ["tls"] },
+        ]);
+        client["pipe_keys"] = json!([]);
+    });
+    let done = place.run(&["request", "-v", "--carrier", "quic", "-d", "pear", "https://echo.test/"]);
+    assert_eq!((done.code, &done.stdout[..]), (0, &b"pear"[..]), "{}", done.stderr);
+}
+
+#[test]
+fn a_list_that_is_refused_is_told_and_a_pipe_needs_none() {
+    let place = Place::new();
+    let _up = place.up(&["--upstream", "echo.test=builtin:echo"]);
+    let foreign = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+    rewrite(&place, |client| client["list_keys"][0]["public_key"] = foreign.into());
+    let done = place.run(&["request", "--way", "pipe", "-d", "pear", "https://echo.test/"]);
+    assert_eq!((done.code, &done.stdout[..]), (0, &b"pear"[..]), "{}", done.stderr);
+    let text = place.run(&["request", "-v", "--way", "plain", "https://echo.test/"]).error(1);
+    let refused = "gave an access list that is not believed";
+    let shown = text.lines().filter(|line| line.contains(refused)).count();
+    assert!(shown >= 2 && text.contains("signature of the access list"), "as an event, and in the error: {text}");
+    assert!(!text.contains("no route"), "{text}");
+}
+
+#[test]
+fn what_a_device_lacks_is_named_with_how_to_get_it() {
+    let place = Place::new();
+    let _up = place.up(&[]);
+    for (arguments, file, hint) in [
+        (&["request", "--ticket", "t.jwt", "demo.test"][..], "t.jwt", "`ropeway ticket --out FILE` issues one"),
+        (&["request", "demo.test"], "ropeway-data/ca.pem", "`ropeway up`"),
+        (&["request", "demo.test"], "ropeway-data/ticket", "`ropeway up`"),
+    ] {
+        let path = place.path(file);
+        let kept = std::fs::read(&path).ok();
+        let _ = std::fs::remove_file(&path);
+        let text = place.run(arguments).error(1);
+        assert!(text.contains(file) && text.contains(hint), "{text}");
+        if let Some(kept) = kept {
+            std::fs::write(&path, kept).expect("written");
+        }
+    }
+}
+
 #[test]
 fn no_link_stays_behind_when_the_command_has_ended() {
     let place = Place::new();
@@ -294,9 +359,11 @@ fn another_ticket_and_key_can_be_shown_and_wrong_ones_are_refused() {
     ] {
         place.run(&["ticket", "--app", "other", "--out", "foreign"]).good();
         place.write("none", "no ticket");
-        let mut all = vec!["--json", "request", "--max-time", "20", "demo.test/time"];
-        all.extend(arguments);
+        let all = [&["--json", "request", "--way", "link", "--max-time", "20", "demo.test/time"], arguments].concat();
         let refused = error(&place.run(&all).error(1));
         assert_eq!((&refused["error"], &refused["side"]), (&json!("refused"), &json!("local")), "{code}: {refused}");
+        // By name or address the gateway asks for no ticket, which does not hide that this one is of no use.
+        let done = place.run(&[&["request", "--max-time", "20", "demo.test/time"], arguments].concat());
+        assert!(done.code == 0 && done.stderr.contains("the gateway refused the link: "), "{code}: {}", done.stderr);
     }
 }

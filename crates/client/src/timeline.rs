@@ -119,6 +119,13 @@ impl Timeline {
         }
     }
 
+    /// Notes that what a step brought was an answer after all, as nothing better came.
+    pub(crate) fn answered_by(&mut self, step: usize) {
+        if let Some(step) = self.steps.get_mut(step) {
+            step.error = None;
+        }
+    }
+
     pub(crate) fn finish(&mut self, total: Duration) {
         self.total = total;
         let end = |step: &Step| step.ended.unwrap_or(Duration::MAX);

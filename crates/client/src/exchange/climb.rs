@@ -10,7 +10,9 @@ use std::{
 use http::Response;
 use ropeway_core::{
     Time,
-    request::{Failure, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, TryEnd, TryId, Way},
+    request::{
+        Failure, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, TryEnd, TryId, Way, is_unavailable,
+    },
 };
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
@@ -41,7 +43,11 @@ struct Climb {
     tries: BTreeMap<TryId, Try>,
     live: Option<Live>,
     /// An answer that says that nothing was executed, for the case that nothing better comes.
-    unexecuted: Option<Response<Body>>,
+    unexecuted: Option<Kept>,
+    /// The last one that says that the service cannot be had, which has run the request or not.
+    unavailable: Option<Kept>,
+    /// The ways that brought such answers.
+    unavailable_by: Vec<Way>,
     /// How the last try ended of those that did not run.
     last: Option<Error>,
     /// How the last one ended that may have run.
@@ -53,6 +59,13 @@ struct Climb {
     waits_since: Option<Time>,
 }
 
+/// An answer that is the app's if nothing better comes.
+struct Kept {
+    answer: Response<Body>,
+    /// Its line in the timeline.
+    step: usize,
+}
+
 impl Run {
     /// Sends the request until an answer comes, or nothing is left to try.
     pub(super) async fn climb(&mut self) -> Result<Response<Body>, Error> {
@@ -62,10 +75,11 @@ impl Run {
         let mut view = views.borrow_and_update().clone();
         let mut ways = self.first_ways(&view, &mut changes).await?;
         let link = view.link(ways.is_known, self.began, shared.clock.now());
+        let until = self.began + self.within() - self.within() / END_SHARE;
         let config = LadderConfig {
             link_wait: shared.config.link_wait,
             refused_wait: shared.config.refused_wait,
-            link_wait_until: Some(self.began + self.within() - self.within() / END_SHARE),
+            link_wait_until: Some(until),
             links_max: ways.links_max,
             ..LadderConfig::default()
         };
@@ -79,7 +93,9 @@ impl Run {
             if let Some(answer) = self.follow(&mut ladder, &mut climb, &ways, &view)? {
                 return Ok(answer);
             }
-            let wake = ladder.poll_timeout().map_or_else(far, |at| shared.clock.instant(at));
+            let until = climb.unavailable.is_some().then_some(until);
+            let wake = [ladder.poll_timeout(), until].into_iter().flatten().min();
+            let wake = wake.map_or_else(far, |at| shared.clock.instant(at));
             let event = tokio::select! {
                 ended = climb.next() => Event::Ended(ended.0, ended.1),
                 // The sender lives as long as `shared`.
@@ -93,6 +109,10 @@ impl Run {
                     if let Some(answer) = self.handle_sent(number, sent, &mut ladder, &mut climb)? {
                         return Ok(answer);
                     }
+                }
+                Event::Timeout if until.is_some_and(|until| until <= now) => {
+                    // In time to be read.
+                    return climb.unavailable.take().map(|kept| self.give(kept)).ok_or(Error::Closed);
                 }
                 Event::Timeout => ladder.handle_timeout(&mut shared.budget(), now),
                 Event::View => {
@@ -130,8 +150,9 @@ impl Run {
             match output {
                 LadderOutput::Fail(failure) => {
                     // What was executed by one way and not by another was executed.
-                    return match climb.unexecuted.take().filter(|_| climb.large.is_none()) {
-                        Some(answer) => Ok(Some(answer)),
+                    let kept = climb.unavailable.take().or_else(|| climb.unexecuted.take());
+                    return match kept.filter(|_| climb.large.is_none()) {
+                        Some(kept) => Ok(Some(self.give(kept))),
                         None => Err(self.failed(failure, climb, view)),
                     };
                 }
@@ -206,17 +227,24 @@ impl Run {
         }
         let (end, told) = match sent {
             Ok(answer) => {
-                shared.detours().handle_worked(&self.host, ended.way);
-                let is_unexecuted = is_gateways_word(ended.way) && answer.headers().contains_key(NOT_EXECUTED_HEADER);
-                if !is_unexecuted || !ladder.may_climb(number) {
+                let end = end_of(&answer, ended.way);
+                let Some(end) = end.filter(|end| ladder.may_climb(number, *end)) else {
+                    self.note_answered(&ended, end, climb);
                     self.steps.end(ended.step, now.since(self.began), None);
                     return Ok(Some(answer));
+                };
+                self.note_answered(&ended, Some(end), climb);
+                let status = answer.status();
+                let kept = Some(Kept { answer, step: ended.step });
+                if end == TryEnd::Unavailable {
+                    climb.unavailable = kept;
+                    (end, status.to_string())
+                } else {
+                    shared.wish(|wishes| wishes.unserved = ended.session.or(wishes.unserved));
+                    ended.stalled.into_iter().for_each(|address| held::note_stalled(&shared, address));
+                    climb.unexecuted = kept;
+                    (end, format!("not executed: {status}"))
                 }
-                shared.wish(|wishes| wishes.unserved = ended.session.or(wishes.unserved));
-                ended.stalled.into_iter().for_each(|address| held::note_stalled(&shared, address));
-                let told = format!("not executed: {}", answer.status());
-                climb.unexecuted = Some(answer);
-                (TryEnd::NotExecuted, told)
             }
             Err(Failed::App(error)) => {
                 self.steps.end(ended.step, now.since(self.began), Some(error.to_string()));
@@ -229,7 +257,7 @@ impl Run {
                 let known = match end {
                     TryEnd::MayHaveRun => &mut climb.may_have_run,
                     TryEnd::TooLarge => &mut climb.large,
-                    TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::Reset => &mut climb.last,
+                    TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::Reset | TryEnd::Unavailable => &mut climb.last,
                 };
                 *known = Some(*error);
                 (end, told)
@@ -239,6 +267,29 @@ impl Run {
         self.steps.end(ended.step, now.since(self.began), Some(told));
         ladder.handle_ended(number, end, &mut shared.budget(), now);
         Ok(None)
+    }
+
+    /// Takes in what an answer says of its way, and of those that had none from the service.
+    fn note_answered(&self, ended: &Try, end: Option<TryEnd>, climb: &mut Climb) {
+        let shared = self.handle.shared();
+        let mut detours = shared.detours();
+        match end {
+            Some(TryEnd::Unavailable) => return climb.unavailable_by.push(ended.way),
+            Some(TryEnd::NotExecuted) => {}
+            // The service can be had, so that it was the way.
+            Some(TryEnd::MayHaveRun | TryEnd::NotSent | TryEnd::Reset | TryEnd::TooLarge) | None => {
+                let (by, now) = (std::mem::take(&mut climb.unavailable_by), shared.clock.now());
+                let others = by.into_iter().filter(|way| *way != ended.way);
+                others.for_each(|way| detours.handle_failed(&self.host, way, now));
+            }
+        }
+        detours.handle_worked(&self.host, ended.way);
+    }
+
+    /// Gives the app an answer that was kept.
+    fn give(&mut self, kept: Kept) -> Response<Body> {
+        self.steps.answered_by(kept.step);
+        kept.answer
     }
 
     /// Returns what the app is told when nothing is left to try.
@@ -289,6 +340,14 @@ impl Climb {
         };
         poll_fn(ended).await
     }
+}
+
+/// Says what an answer is to the ladder, if it is not the service's own.
+fn end_of(answer: &Response<Body>, way: Way) -> Option<TryEnd> {
+    if is_gateways_word(way) && answer.headers().contains_key(NOT_EXECUTED_HEADER) {
+        return Some(TryEnd::NotExecuted);
+    }
+    is_unavailable(answer.status()).then_some(TryEnd::Unavailable)
 }
 
 /// Says whether an answer by a way is the gateway's own, as is then what it says of the request. By the others it may be that of a service,

@@ -80,13 +80,25 @@ impl Drop for Host {
 }
 
 async fn answer(request: Request<Incoming>, counter: Arc<AtomicUsize>) -> Result<Response<Full<Bytes>>, BoxError> {
-    counter.fetch_add(1, Ordering::Relaxed);
+    let number = counter.fetch_add(1, Ordering::Relaxed) + 1;
     if request.uri().path() == "/break" {
         return Err("broken".into());
     }
     if request.uri().path() == "/marked" {
         let marked = Response::builder().status(503).header("ropeway-not-executed", "1");
         return Ok(marked.body(Full::default())?);
+    }
+    if let Some(times) = request.uri().path().strip_prefix("/unavailable/")
+        && number <= times.parse()?
+    {
+        let unavailable = Response::builder().status(503).header("x-number", number);
+        return Ok(unavailable.body(Full::default())?);
+    }
+    if request.uri().path() == "/unavailable-then-nothing" {
+        return match number {
+            1 => Ok(Response::builder().status(503).body(Full::default())?),
+            _ => std::future::pending().await,
+        };
     }
     if request.uri().path() == "/packed" {
         let body = service::gzip(&service::big(50_000));
@@ -115,6 +127,49 @@ async fn hosts_are_called_over_the_http_version_they_speak() {
         assert_eq!((step.way, step.address), (Way::Name, Some(host.address)));
         assert_eq!(answer.text().await.unwrap(), "hello");
     }
+}
+
+#[tokio::test]
+async fn a_service_that_cannot_be_had_is_asked_again_for_what_may_run_twice_and_the_last_answer_is_the_apps() {
+    let authority = Authority::new();
+    let client = Client::builder().trust(authority.pem()).way(Way::Name).build().unwrap();
+    for (method, unavailable, status, requests) in
+        [("GET", 2, 200, 3), ("GET", 9, 503, 3), ("POST", 2, 503, 1), ("PUT", 1, 200, 2)]
+    {
+        let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+        let url = host.url("https", &format!("/unavailable/{unavailable}"));
+        let answer = soon(client.request(method.parse().unwrap(), url).body("hello").send()).await.unwrap();
+        assert_eq!((answer.status().as_u16(), host.requests()), (status, requests), "{method}, {unavailable}");
+        let timeline = answer.timeline();
+        let failed = timeline.steps().iter().filter(|step| step.error.as_deref() == Some("503 Service Unavailable"));
+        assert_eq!(failed.count(), requests - 1, "{timeline}");
+        assert!(timeline.answered().is_some(), "{timeline}");
+        if status == 503 {
+            assert_eq!(answer.headers()["x-number"], requests.to_string());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_says_that_the_service_cannot_be_had_is_the_apps_when_nothing_else_answers_in_time() {
+    let authority = Authority::new();
+    let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+    let client = Client::builder().trust(authority.pem()).way(Way::Name).build().unwrap();
+    let url = host.url("https", "/unavailable-then-nothing");
+    let answer = soon(client.get(url).timeout(Duration::from_secs(2)).send()).await.unwrap();
+    assert!(answer.status() == 503 && host.requests() > 1, "{}", answer.timeline());
+    assert!(soon(answer.bytes()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_way_by_which_a_service_could_not_be_had_while_it_could_by_another_is_taken_last() {
+    let authority = Authority::new();
+    let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+    let client = Client::builder().trust(authority.pem()).way(Way::Name).way(Way::Original).build().unwrap();
+    let answer = soon(client.get(host.url("https", "/unavailable/3")).send()).await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.timeline().answered().unwrap().way), (200, Way::Original));
+    let next = soon(client.post(host.url("https", "/")).send()).await.unwrap();
+    assert_eq!((next.timeline().answered().unwrap().way, host.requests()), (Way::Original, 5));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What of a request decides how often it may be sent.
 
-use http::Method;
+use http::{Method, StatusCode};
 
 /// What of a request decides whether it may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,13 @@ pub fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE].contains(method)
 }
 
+/// Says whether a status tells that a service cannot be had for now: 502, 503 or 504 (RFC 9110 sections 15.6.3 to 15.6.5). By another way
+/// it may be had.
+#[must_use]
+pub fn is_unavailable(status: StatusCode) -> bool {
+    [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(&status)
+}
+
 /// Response header by which a gateway says, on a 502, 503 or 504 of its own, that the request was not executed.
 pub const NOT_EXECUTED_HEADER: &str = "ropeway-not-executed";
 
@@ -49,6 +56,13 @@ mod tests {
             (Method::CONNECT, false),
         ] {
             assert_eq!(is_idempotent(&method), idempotent, "{method}");
+        }
+    }
+
+    #[test]
+    fn three_statuses_say_that_a_service_cannot_be_had() {
+        for (status, expected) in [(200, false), (500, false), (501, false), (502, true), (503, true), (504, true)] {
+            assert_eq!(is_unavailable(StatusCode::from_u16(status).unwrap()), expected, "{status}");
         }
     }
 }

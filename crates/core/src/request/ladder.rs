@@ -18,8 +18,8 @@ use crate::Time;
 /// One request over all its ways.
 ///
 /// A way that fails before the request was handed over is followed by the next at once and free of charge; so is the first whose
-/// answer says that it was not executed. Where it may have been executed, only a request that may be executed twice goes on, and pays
-/// from the client's [`Budget`]. A way that takes long to get the request handed over is left for the next. One that takes its time
+/// answer says that it was not executed. Where it may have been executed, an answer of 502, 503 or 504 included, only a request that may
+/// be executed twice goes on, and pays from the client's [`Budget`]. A way that takes long to get the request handed over is left for the next. One that takes its time
 /// to answer is not given up: the next one starts beside it, and the first answer counts. What may not be executed twice waits for the
 /// one way it was handed to.
 #[derive(Clone, Debug)]
@@ -113,12 +113,18 @@ impl Ladder {
         }
     }
 
-    /// Says whether an answer that says that the request was not executed would be followed by another try.
+    /// Says whether a try that an answer has ended, in this sense, would be followed by another, or is not alone. If not, the answer is
+    /// the app's.
     #[must_use]
-    pub fn may_climb(&self, number: TryId) -> bool {
+    pub fn may_climb(&self, number: TryId, end: TryEnd) -> bool {
         let Some(running) = self.tries.get(&number) else { return false };
         let is_left = !self.rungs.is_empty() || self.tries.len() > 1;
-        self.facts.replayable && (is_left || self.another_link_may_help(running, TryEnd::NotExecuted))
+        let may_be_sent = match end {
+            TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable => self.may_be_doubled(),
+            TryEnd::NotExecuted | TryEnd::NotSent => self.facts.replayable,
+            TryEnd::Reset => false,
+        };
+        may_be_sent && (is_left || self.another_link_may_help(running, end))
     }
 
     /// Takes in how the link is.
@@ -170,12 +176,13 @@ impl Ladder {
         let Some(ended) = self.tries.remove(&number) else { return };
         self.last = Some(end);
         self.is_large |= end == TryEnd::TooLarge;
-        self.may_have_run |= matches!(end, TryEnd::MayHaveRun | TryEnd::TooLarge);
+        self.may_have_run |= matches!(end, TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable);
         self.leave_held_ways();
         let again = self.facts.replayable;
         let goes_on = match end {
-            TryEnd::MayHaveRun | TryEnd::TooLarge => {
-                again && self.facts.idempotent && (!self.tries.is_empty() || budget.pay())
+            // One that is late does not answer for it: the next would start beside.
+            TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable => {
+                self.may_be_doubled() && (self.tries.values().any(|running| !running.is_late) || budget.pay())
             }
             // A gateway that is too busy must not be asked over and over by everyone.
             TryEnd::NotExecuted => again && (!std::mem::replace(&mut self.was_unexecuted, true) || budget.pay()),
@@ -285,9 +292,15 @@ impl Ladder {
         match self.link {
             LinkView::None => false,
             LinkView::Open { session, can_move, .. } => {
-                Some(session) != ended.session || can_move || end != TryEnd::NotExecuted
+                Some(session) != ended.session
+                    || match end {
+                        TryEnd::NotExecuted => can_move,
+                        // The service itself may have said so: that is no reason to wait for another gateway, or to ask this one again.
+                        TryEnd::Unavailable => false,
+                        TryEnd::MayHaveRun | TryEnd::NotSent | TryEnd::Reset | TryEnd::TooLarge => true,
+                    }
             }
-            LinkView::Sought { .. } => true,
+            LinkView::Sought { .. } => end != TryEnd::Unavailable,
         }
     }
 
@@ -312,9 +325,10 @@ impl Ladder {
             self.outputs.push_back(LadderOutput::Fail(match self.last {
                 Some(TryEnd::Reset) => Failure::Reset,
                 _ if self.may_have_run => Failure::OutcomeUnknown,
-                Some(TryEnd::MayHaveRun | TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::TooLarge) | None => {
-                    Failure::NotExecuted
-                }
+                Some(
+                    TryEnd::MayHaveRun | TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::TooLarge | TryEnd::Unavailable,
+                )
+                | None => Failure::NotExecuted,
             }));
         }
     }

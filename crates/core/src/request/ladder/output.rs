@@ -66,6 +66,10 @@ pub enum TryEnd {
     Reset,
     /// The request may have been executed, and its answer is too large for a way that holds it whole ([`Way::is_held`]).
     TooLarge,
+    /// It was answered, with a status by which whoever stands before a service says that the service cannot be had
+    /// ([`is_unavailable`](super::super::is_unavailable)), and not said to be not executed. The owner keeps the answer, for the app if
+    /// nothing better comes.
+    Unavailable,
 }
 
 /// What the owner of a ladder has to do next.

@@ -25,6 +25,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         TryEnd::NotSent,
         TryEnd::Reset,
         TryEnd::TooLarge,
+        TryEnd::Unavailable,
     ]);
     let link = prop_oneof![
         Just(LinkView::None),
@@ -91,7 +92,7 @@ impl Owner {
                 // What was not handed over cannot have run.
                 let end = if was_handed_over { end } else { TryEnd::NotSent };
                 self.tries.remove(&number);
-                self.ran += usize::from(matches!(end, TryEnd::MayHaveRun | TryEnd::Reset | TryEnd::TooLarge));
+                self.ran += usize::from(!matches!(end, TryEnd::NotExecuted | TryEnd::NotSent));
                 self.ladder.handle_ended(number, end, &mut self.budget, self.now);
             }
             Happening::HandedOver(which) => {

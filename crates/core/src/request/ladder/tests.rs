@@ -182,6 +182,49 @@ fn a_way_that_takes_its_time_is_joined_by_the_next_and_may_still_answer() {
 }
 
 #[test]
+fn an_answer_that_the_service_cannot_be_had_is_followed_by_the_next_way_if_it_may_run_twice_and_is_paid_for() {
+    let mut get = Climb::new(GET, &[LINK, NAME, NAME], open(7));
+    assert_eq!(get.asks(), ["1+link 7"]);
+    assert!(get.ladder.may_climb(TryId(1), TryEnd::Unavailable));
+    assert_eq!(get.end(1, TryEnd::Unavailable).asks(), ["2+name"], "not the same link again");
+    assert_eq!(get.end(2, TryEnd::Unavailable).asks(), ["3+name"]);
+    assert!(!get.ladder.may_climb(TryId(3), TryEnd::Unavailable), "the answer is the app's");
+    assert_eq!(get.end(3, TryEnd::Unavailable).asks(), ["OutcomeUnknown"]);
+    for (facts, has_budget) in [(POST, true), (RequestFacts { replayable: false, ..GET }, true), (GET, false)] {
+        let mut once = Climb::new(facts, &[LINK, NAME], open(7));
+        assert_eq!(once.asks(), ["1+link 7"]);
+        while !has_budget && once.budget.pay() {}
+        assert_eq!(once.ladder.may_climb(TryId(1), TryEnd::Unavailable), !has_budget, "{facts:?}");
+        assert_eq!(once.end(1, TryEnd::Unavailable).asks(), ["OutcomeUnknown"], "{facts:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_the_service_cannot_be_had_neither_moves_the_link_nor_waits_for_one() {
+    for link in [LinkView::Open { session: 7, is_sure: true, can_move: true }, SOUGHT] {
+        let mut climb = Climb::new(GET, &[LINK, NAME], open(7));
+        climb.asks();
+        climb.link(link).asks();
+        assert_eq!(climb.end(1, TryEnd::Unavailable).asks(), ["2+name"], "{link:?}");
+        assert!(!climb.ladder.waits_for_link(), "{link:?}");
+    }
+}
+
+#[test]
+fn beside_a_late_try_each_further_one_is_paid_for() {
+    for end in [TryEnd::MayHaveRun, TryEnd::Unavailable] {
+        let mut climb = Climb::new(GET, &[NAME, NAME, NAME, NAME], LinkView::None);
+        climb.asks();
+        climb.wait();
+        climb.wait();
+        assert_eq!(climb.asks(), ["recall 1", "2+name"], "{end:?}");
+        while climb.budget.pay() {}
+        assert!(climb.end(2, end).asks().is_empty(), "{end:?}: the late one may still answer");
+        assert_eq!(climb.end(1, TryEnd::NotSent).asks(), ["3+name"], "{end:?}");
+    }
+}
+
+#[test]
 fn what_was_late_on_a_link_and_never_sent_waits_for_another_where_no_way_is_left() {
     for request in [GET, POST] {
         let mut climb = Climb::new(request, &[LINK], open(7));
@@ -233,11 +276,11 @@ fn what_may_not_run_twice_is_not_handed_to_a_doubted_link() {
 fn a_gateway_that_executes_nothing_is_left_for_another_unit_if_there_is_one() {
     let mut alone = Climb::new(POST, &[LINK], open(7));
     alone.asks();
-    assert!(!alone.ladder.may_climb(TryId(1)), "the answer is the app's");
+    assert!(!alone.ladder.may_climb(TryId(1), TryEnd::NotExecuted), "the answer is the app's");
     let elsewhere = LinkView::Open { session: 7, is_sure: true, can_move: true };
     let mut climb = Climb::new(POST, &[LINK], elsewhere);
     climb.asks();
-    assert!(climb.ladder.may_climb(TryId(1)));
+    assert!(climb.ladder.may_climb(TryId(1), TryEnd::NotExecuted));
     assert!(climb.end(1, TryEnd::NotExecuted).asks().is_empty());
     climb.link(SOUGHT);
     assert_eq!(climb.link(open(8)).asks(), ["2+link 8"]);
@@ -281,7 +324,7 @@ fn a_reset_is_final_unless_another_try_is_under_way() {
 fn a_body_that_is_used_up_is_sent_once() {
     let mut climb = Climb::new(RequestFacts { replayable: false, ..GET }, &[LINK, NAME], open(7));
     climb.asks();
-    assert!(!climb.ladder.may_climb(TryId(1)));
+    assert!(!climb.ladder.may_climb(TryId(1), TryEnd::NotExecuted));
     assert_eq!(climb.end(1, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
 }
 

@@ -213,10 +213,11 @@ impl Exchange {
             MuxEvent::End { .. } => self.complete(number, now),
             MuxEvent::Response { head, end, .. } => {
                 let unexecuted = head.headers.contains_key(NOT_EXECUTED_HEADER);
-                if unexecuted && self.ladder.as_ref().is_some_and(|ladder| ladder.may_climb(number)) {
+                let not_executed = TryEnd::NotExecuted;
+                if unexecuted && self.ladder.as_ref().is_some_and(|ladder| ladder.may_climb(number, not_executed)) {
                     machine.mux().reset(channel, CANCELLED.0, CANCELLED.1);
                     self.tries.remove(&number);
-                    self.end(number, TryEnd::NotExecuted, budget, now);
+                    self.end(number, not_executed, budget, now);
                     return Some(session);
                 }
                 sent.status = Some(head.status);

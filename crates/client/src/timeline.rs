@@ -73,11 +73,20 @@ impl Timeline {
             .find(|step| step.action == Action::Exchange && step.error.is_none() && step.ended.is_some())
     }
 
+    /// Returns the number that the next step will have.
+    pub(crate) const fn next(&self) -> usize {
+        self.steps.len() + self.left_out
+    }
+
+    /// Adds a step and returns its number; one beyond those that are kept is never found by it.
     pub(crate) fn push(&mut self, step: Step) -> usize {
+        let number = self.next();
         if self.steps.len() < STEPS_MAX {
             self.steps.push(step);
+        } else {
+            self.left_out += 1;
         }
-        self.steps.len().saturating_sub(1)
+        number
     }
 
     pub(crate) fn extend(&mut self, steps: Vec<Step>) {

@@ -10,7 +10,6 @@ use std::{
 use http::{HeaderName, Request, Response};
 use ropeway_core::{
     Time,
-    connect::Candidate,
     request::{Rung, TryEnd, Way},
     session::Machine as _,
 };
@@ -21,7 +20,7 @@ use crate::{
     Action, Body, Error, Step, Timeline,
     places::Places,
     shared::{ClientSession, Live, lock},
-    short::{self, Cause, Executed, Listed, To},
+    short::{self, Been, Cause, Executed, Listed, To},
     way::{Shape, Trace},
 };
 
@@ -120,14 +119,6 @@ impl Handover {
         *lock(&self.0) = Place::Outside(Arc::clone(&trace));
         trace
     }
-
-    /// Returns where an exchange outside the link led, once there was a connection.
-    pub(super) fn peer(&self) -> Option<Candidate> {
-        match &*lock(&self.0) {
-            Place::Gone | Place::Nowhere | Place::Session(..) => None,
-            Place::Outside(trace) => trace.peer(),
-        }
-    }
 }
 
 /// A try over the links of a session, of whose hand-overs the timeline tells one by one.
@@ -174,6 +165,22 @@ impl Handed {
     }
 }
 
+/// A try to the host without a gateway.
+pub(super) struct Direct {
+    /// Its line in the timeline.
+    pub(super) step: usize,
+    pub(super) trace: Arc<Trace>,
+}
+
+impl Direct {
+    /// Tells where it went, or was to go if there is one place for it.
+    pub(super) fn tell(&self, timeline: &mut Timeline) {
+        if let [peer] = self.trace.gone_to()[..] {
+            timeline.locate(self.step, peer);
+        }
+    }
+}
+
 impl Run {
     /// Begins a try; `None` if there is nowhere to go.
     pub(super) fn begin(
@@ -195,8 +202,10 @@ impl Run {
                 Box::pin(async move { link::send(&handle, live, request, &placed).await })
             }
             (Way::Address | Way::Name | Way::Original, _) => {
-                self.went_directly = true;
-                self.short(rung.way, ways, &handover, request)
+                let trace = handover.trace();
+                let sending = self.short(rung.way, ways, Arc::clone(&trace), request);
+                self.direct.push(Direct { step: self.steps.next(), trace });
+                sending
             }
             (Way::Pipe, _) => {
                 let target = self.pick(&ways.pipes, |target| (target.address, &target.unit))?.clone();
@@ -241,14 +250,15 @@ impl Run {
 
     /// Begins a try on a short link.
     fn short(
-        &mut self,
+        &self,
         way: Way,
         ways: &Ways,
-        handover: &Handover,
+        trace: Arc<Trace>,
         request: Request<Body>,
     ) -> Pin<Box<dyn Future<Output = Sent> + Send>> {
         let shared = Arc::clone(self.handle.shared());
-        let (host, idempotent, trace) = (self.host.clone(), ways.facts.idempotent, handover.trace());
+        let (host, idempotent) = (self.host.clone(), ways.facts.idempotent);
+        let been = Been::of(self.direct.iter().map(|direct| &*direct.trace));
         let h3 = shared.sources().is_some_and(|sources| sources.speaks_h3(&host));
         let listed: Vec<Listed> = ways.addresses.iter().map(|address| Listed { address: *address, h3 }).collect();
         Box::pin(async move {
@@ -257,7 +267,7 @@ impl Run {
                 Way::Original => To::Original,
                 Way::Link | Way::Name | Way::Pipe | Way::Plain => To::Name,
             };
-            let sent = shared.short.send(request, to, &trace).await;
+            let sent = shared.short.send(request, to, &been, &trace).await;
             sent.map_err(|failed| broken_off(failed, way, host, idempotent))
         })
     }

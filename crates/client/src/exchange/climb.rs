@@ -215,9 +215,6 @@ impl Run {
         let Some(ended) = climb.tries.remove(&number) else { return Ok(None) };
         let shared = Arc::clone(self.handle.shared());
         let now = shared.clock.now();
-        if let Some(peer) = ended.handover.peer() {
-            self.steps.locate(ended.step, peer);
-        }
         let live = shared.view.borrow().live.clone().filter(|live| Some(live.number) == ended.session);
         if let Some(live) = live {
             if sent.is_ok() {

@@ -18,7 +18,7 @@ use ropeway_core::{Time, request::Way};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
 
-use self::attempt::{Handed, Handover};
+use self::attempt::{Direct, Handed, Handover};
 pub(crate) use self::link::LinkBody;
 use crate::{
     Body, Error, Phase, Timeline,
@@ -85,8 +85,8 @@ struct Run {
     steps: Timeline,
     /// It waited for a link, so that the attempts for one belong to its timeline.
     waited: bool,
-    /// It was sent to its host without a gateway, so that the attempts to connect there belong to its timeline.
-    went_directly: bool,
+    /// The tries to its host without a gateway, with which the attempts to connect there belong to its timeline.
+    direct: Vec<Direct>,
     /// Addresses that were tried one at a time.
     tried: Vec<SocketAddr>,
     /// What is under way was handed to a carrier.
@@ -125,7 +125,7 @@ impl Run {
             began,
             steps: Timeline::default(),
             waited: false,
-            went_directly: false,
+            direct: Vec::new(),
             tried: Vec::new(),
             handover: Handover::default(),
             handed: Vec::new(),
@@ -167,7 +167,8 @@ impl Run {
         if self.waited {
             timeline.extend(shared.log.steps(None, self.began));
         }
-        if self.went_directly {
+        self.direct.iter().for_each(|direct| direct.tell(&mut timeline));
+        if !self.direct.is_empty() {
             timeline.extend(shared.log.steps(Some(&self.host), self.began));
         }
         timeline.finish(shared.clock.now().since(self.began));

@@ -17,7 +17,10 @@ use super::{
     h3::H3Answer,
     pool::{Lease, Sender},
 };
-use crate::{Body, Error, way::Trace};
+use crate::{
+    Body, Error,
+    way::{Peer, Trace},
+};
 
 /// The body of an answer, which keeps its connection.
 pub(crate) struct ShortBody {
@@ -45,7 +48,7 @@ pub(super) async fn exchange(
     request: Request<Body>,
     trace: &Trace,
 ) -> Result<Response<ShortBody>, Fault> {
-    trace.hand_off(lease.peer);
+    trace.hand_off(Peer { candidate: lease.peer, connection: Some(lease.number) });
     let sent = match sender {
         Sender::H1(mut sender) => match sender.try_send_request(request).await {
             Ok(answer) => {

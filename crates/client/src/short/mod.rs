@@ -25,7 +25,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use ropeway_core::{
     CarrierKind,
     connect::{AltSvc, Candidate, OtherNetworks, RaceConfig, Records, Source},
-    request::{Hosts, Way},
+    request::{Hosts, Way, fresh},
 };
 use ropeway_net::{Clock, h3::H3Dialer, innermost};
 use rustls::pki_types::CertificateDer;
@@ -41,14 +41,14 @@ use self::{
     connect::{Connector, Opened, Place},
     exchange::Fault,
     h3::H3Sender,
-    pool::{Key, Pool, Sender},
+    pool::{Key, Pool, Sender, leads_to},
     target::Target,
 };
 use crate::{
     Body, BoxError, Error,
     pace::{Pace, Pauses},
     shared::{AttemptLog, lock},
-    way::Trace,
+    way::{Aim, Trace},
 };
 
 /// What short links are made of.
@@ -90,6 +90,36 @@ pub(crate) enum To<'a> {
     Name,
     /// To an address of the URL's host as the system knows it, over TCP and on a connection of its own.
     Original,
+}
+
+/// Where a request has been that is sent again: no try goes to the same address as long as others are known, or on the same connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Been {
+    /// Where each try went, or was to go, the oldest first.
+    tries: Vec<Vec<Candidate>>,
+    /// The connections that they went on.
+    connections: Vec<u64>,
+}
+
+impl Been {
+    pub(crate) fn of<'a>(traces: impl IntoIterator<Item = &'a Trace>) -> Self {
+        let mut been = Self::default();
+        for trace in traces {
+            been.tries.push(trace.gone_to());
+            been.connections.extend(trace.connection());
+        }
+        been
+    }
+
+    /// Says whether a try went on a connection.
+    fn used(&self, connection: u64) -> bool {
+        self.connections.contains(&connection)
+    }
+
+    /// Returns which try was the last to go to an address.
+    fn last_try(&self, address: SocketAddr) -> Option<usize> {
+        self.tries.iter().rposition(|peers| peers.iter().any(|peer| leads_to(*peer, address)))
+    }
 }
 
 /// An address of the access list.
@@ -171,6 +201,7 @@ impl Short {
         &self,
         request: Request<Body>,
         to: To<'_>,
+        been: &Been,
         trace: &Trace,
     ) -> Result<Response<Body>, Failed> {
         let fail = |cause, executed, is_reused| Failed { cause, executed, is_reused };
@@ -180,18 +211,21 @@ impl Short {
             Ok(connector) => connector,
             Err(reason) => return Err(fail(Cause::Setup(reason.clone()), Executed::NotSent, false)),
         };
-        let listed: Vec<SocketAddr> = match to {
-            To::Addresses(listed) => listed.iter().map(|listed| listed.address).collect(),
+        let left: Vec<Listed> = match to {
+            To::Addresses(listed) => fresh(listed, |listed| been.last_try(listed.address)),
             To::Name | To::Original => Vec::new(),
         };
+        let to = if let To::Addresses(_) = to { To::Addresses(&left) } else { to };
+        let listed: Vec<SocketAddr> = left.iter().map(|listed| listed.address).collect();
+        trace.aim().set(listed.clone());
         let key = Key { encrypted: target.encrypted, origin: target.origin.clone(), way: to.way() };
         let pauses = request.extensions().get().copied().unwrap_or(Pauses::Network);
         let broken = Arc::new(Mutex::new(None));
         let mut request = request.map(|body| body.noting(&broken));
         let mut stale_left = STALE_MAX;
         loop {
-            let open = || self.open(connector.clone(), target.clone(), to);
-            let leased = self.pool.acquire(&key, &listed, open).await;
+            let open = || self.open(connector.clone(), target.clone(), to, been.clone(), trace.aim().clone());
+            let leased = self.pool.acquire(&key, &listed, been, open).await;
             let (lease, sender) = leased.map_err(|error| fail(Cause::Connect(error), Executed::NotSent, false))?;
             let (is_reused, carrier) = (lease.is_reused, lease.peer.carrier);
             target.shape(&mut request, sender.http());
@@ -223,6 +257,8 @@ impl Short {
         connector: Connector,
         target: Target,
         to: To<'_>,
+        been: Been,
+        aim: Aim,
     ) -> impl Future<Output = Result<(Candidate, Sender), ConnectError>> + Send + use<> {
         let origin = &target.origin;
         let now = self.setup.clock.now();
@@ -254,7 +290,9 @@ impl Short {
                 None => {
                     let resolved = resolving.await.map_err(|error| ConnectError::Unresolved(error.to_string()))?;
                     let h3 = here(resolved.h3_hint || is_named, target.origin.port).filter(|_| !is_original);
-                    (resolved.addresses.into_iter().map(|address| Place { address, h3 }).collect(), Source::Config)
+                    let addresses = fresh(&resolved.addresses, |address| been.last_try(*address));
+                    aim.set(addresses.clone());
+                    (addresses.into_iter().map(|address| Place { address, h3 }).collect(), Source::Config)
                 }
             };
             let (peer, opened) = connector.connect(target, places, source, way).await?;

@@ -14,6 +14,7 @@ use futures_util::{
 };
 use hyper::client::conn::{http1, http2};
 use ropeway_core::{
+    CarrierKind,
     connect::{Candidate, Origin},
     request::Way,
 };
@@ -22,7 +23,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{connect::ConnectError, h3::H3Sender, target::Http};
+use super::{Been, connect::ConnectError, h3::H3Sender, target::Http};
 use crate::{Body, shared::lock};
 
 /// The connections of a client's short links.
@@ -65,7 +66,8 @@ pub(super) enum Sender {
 pub(super) struct Lease {
     pool: Arc<Pool>,
     key: Key,
-    number: u64,
+    /// The connection's, never used twice.
+    pub(super) number: u64,
     /// Where the connection leads.
     pub(super) peer: Candidate,
     /// Whether it has carried a request before.
@@ -117,18 +119,28 @@ impl Pool {
         Arc::new(Self { limits, inner: Mutex::default() })
     }
 
-    /// Waits for a connection, by address to a `listed` one, and opens one where none is free and there may be another.
+    /// Waits for a connection, by address to a `listed` one, and opens one where none is free and there may be another. A request that is
+    /// sent again goes on none of its connections before, and by name on no kept one to where it has been.
     pub(super) async fn acquire<F>(
         self: &Arc<Self>,
         key: &Key,
         listed: &[SocketAddr],
+        been: &Been,
         open: impl Fn() -> F,
     ) -> Result<(Lease, Sender), ConnectError>
     where
         F: Future<Output = Result<(Candidate, Sender), ConnectError>> + Send + 'static,
     {
+        let newest = lock(&self.inner).next;
+        let mut own = None;
         loop {
-            let (changed, opening) = match self.step(key, listed)? {
+            let may_take = |number, peer: Candidate| match key.way {
+                Way::Address => !been.used(number) && listed.iter().any(|listed| leads_to(peer, *listed)),
+                Way::Link | Way::Name | Way::Original | Way::Pipe | Way::Plain => {
+                    number > newest || been.last_try(peer.address).is_none()
+                }
+            };
+            let (changed, opening) = match self.step(key, listed, may_take)? {
                 Step::Take { lease, sender, opens_another } => {
                     if opens_another {
                         // For requests to come.
@@ -136,7 +148,12 @@ impl Pool {
                     }
                     return Ok((lease, sender));
                 }
-                Step::Open { changed } => (changed, Some(self.begin(key, listed, open()))),
+                // One that is given back meanwhile may not be for this request.
+                Step::Open { changed } => {
+                    let opening = own.take().unwrap_or_else(|| self.begin(key, listed, open()));
+                    own = Some(opening.clone());
+                    (changed, Some(opening))
+                }
                 Step::Wait { changed, opening } => (changed, opening),
             };
             let failed = async {
@@ -146,22 +163,27 @@ impl Pool {
                 }
             };
             tokio::select! {
-                opened = failed => opened?,
+                opened = failed => {
+                    own = None;
+                    opened?;
+                }
                 () = changed => {}
             }
         }
     }
 
-    fn step(self: &Arc<Self>, key: &Key, listed: &[SocketAddr]) -> Result<Step, ConnectError> {
+    fn step(
+        self: &Arc<Self>,
+        key: &Key,
+        listed: &[SocketAddr],
+        may_take: impl Fn(u64, Candidate) -> bool,
+    ) -> Result<Step, ConnectError> {
         let Limits { connections_max, host_connections_max, host_multiplexed_max, idle } = self.limits;
         let mut inner = lock(&self.inner);
         let is_full = inner.connections() >= connections_max;
         let host = inner.host(key);
         host.prune(idle);
-        // The port of HTTP/3 may be another than the listed one.
-        let is_listed = |peer: Candidate| listed.iter().any(|listed| listed.ip() == peer.address.ip());
-        let is_usable =
-            |entry: &&mut Entry| entry.sender.is_some() && (key.way != Way::Address || is_listed(entry.peer));
+        let is_usable = |entry: &&mut Entry| entry.sender.is_some() && may_take(entry.number, entry.peer);
         let multiplexed = host.open.iter().filter(|entry| entry.http != Http::H1).count();
         let least = host.open.iter_mut().filter(is_usable).min_by_key(|entry| entry.requests);
         let changed = Arc::clone(&host.changed).notified_owned();
@@ -359,6 +381,11 @@ impl Entry {
             Sender::H3(sender) => Some(Sender::H3(sender.clone())),
         }
     }
+}
+
+/// Says whether a connection is to an address. The port of HTTP/3 may be another than that of the address.
+pub(super) fn leads_to(peer: Candidate, address: SocketAddr) -> bool {
+    peer.address == address || (peer.carrier == CarrierKind::Quic && peer.address.ip() == address.ip())
 }
 
 /// Counts one attempt to open a connection.

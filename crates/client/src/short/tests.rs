@@ -50,7 +50,7 @@ fn unresolved() -> Resolver {
 
 async fn ask(short: &Short, request: Request<Body>, to: To<'_>) -> Result<Response<Body>, (Failed, Trace)> {
     let trace = Trace::default();
-    let sent = timeout(PATIENCE, short.send(request, to, &trace)).await.expect("it never ended");
+    let sent = timeout(PATIENCE, short.send(request, to, &Been::default(), &trace)).await.expect("it never ended");
     sent.map_err(|failed| (failed, trace))
 }
 
@@ -143,7 +143,7 @@ async fn http3_is_used_once_the_host_has_said_so() {
     let body = "x".repeat(200_000);
     let request = Request::post("https://api.test/echo").body(Body::from(body.clone())).unwrap();
     let trace = Trace::default();
-    let answer = timeout(PATIENCE, short.send(request, To::Name, &trace)).await.unwrap().unwrap();
+    let answer = timeout(PATIENCE, short.send(request, To::Name, &Been::default(), &trace)).await.unwrap().unwrap();
     assert_eq!((answer.version(), trace.peer().unwrap().carrier), (http::Version::HTTP_3, CarrierKind::Quic));
     assert!(text(answer).await == body);
 }
@@ -187,11 +187,68 @@ async fn a_request_for_other_addresses_does_not_wait_for_dead_ones() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dead = [Listed { address: silent.local_addr().unwrap(), h3: false }];
     let trace = Trace::default();
-    let waiting = short.send(get("/who"), To::Addresses(&dead), &trace);
+    let been = Been::default();
+    let waiting = short.send(get("/who"), To::Addresses(&dead), &been, &trace);
     assert!(timeout(Duration::from_millis(50), waiting).await.is_err());
     let alive = [Listed { address: host.address, h3: false }];
     let answer = ask(&short, get("/who"), To::Addresses(&alive)).await.ok().unwrap();
     assert_eq!(text(answer).await, "api.test api.test");
+}
+
+#[tokio::test]
+async fn no_try_goes_on_the_connection_of_one_before_or_to_its_address_while_there_are_others() {
+    let authority = Authority::new();
+    for alpn in ["h2", "http/1.1"] {
+        let hosts = [
+            Host::start(authority.issue("api.test"), &[alpn]).await,
+            Host::start(authority.issue("api.test"), &[alpn]).await,
+        ];
+        let addresses = [hosts[0].address, hosts[1].address];
+        let short = short_with(&authority, hosts[0].address, |setup| {
+            setup.resolver = Arc::new(move |_, _| {
+                Box::pin(async move { Ok(resolve::Resolved { addresses: addresses.to_vec(), h3_hint: false }) })
+            });
+        });
+        let listed = addresses.map(|address| Listed { address, h3: false });
+        for to in [To::Addresses(&listed), To::Name] {
+            let mut traces: Vec<Trace> = Vec::new();
+            for _ in 0..3 {
+                let (been, trace) = (Been::of(&traces), Trace::default());
+                let sent = timeout(PATIENCE, short.send(get("/who"), to, &been, &trace)).await.unwrap().unwrap();
+                text(sent).await;
+                traces.push(trace);
+            }
+            let peer = |number: usize| traces[number].peer().unwrap().address;
+            assert_ne!(peer(0), peer(1), "{alpn}: {to:?}");
+            assert_eq!(peer(0), peer(2), "{alpn}: {to:?}, the one whose last try is longest ago");
+            assert_ne!(traces[0].connection(), traces[2].connection(), "{alpn}: {to:?}");
+            let fresh = Trace::default();
+            text(short.send(get("/who"), to, &Been::default(), &fresh).await.unwrap()).await;
+            let is_kept = traces.iter().any(|trace| trace.connection() == fresh.connection());
+            assert!(is_kept, "{alpn}: {to:?}, others may use it");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_try_whose_addresses_gave_no_connection_has_been_to_each_of_them() {
+    let authority = Authority::new();
+    let host = Host::start(authority.issue("api.test"), &["h2"]).await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = closed.local_addr().unwrap();
+    drop(closed);
+    let short = short(&authority, nobody);
+    let listed = [nobody, host.address].map(|address| Listed { address, h3: false });
+    let first = Trace::default();
+    text(short.send(get("/who"), To::Addresses(&listed), &Been::default(), &first).await.unwrap()).await;
+    assert_eq!(first.peer().unwrap().address, host.address);
+    let second = Trace::default();
+    let failed = short.send(get("/who"), To::Addresses(&listed), &Been::of([&first]), &second).await.unwrap_err();
+    assert_eq!(failed.executed, Executed::NotSent, "there was one other, where nobody listens");
+    let third = Trace::default();
+    let been = Been::of([&first, &second]);
+    text(short.send(get("/who"), To::Addresses(&listed), &been, &third).await.unwrap()).await;
+    assert_eq!(third.peer().unwrap().address, host.address);
 }
 
 #[tokio::test]
@@ -321,7 +378,7 @@ async fn an_idle_connection_is_closed_after_its_time() {
             Ok((peer, Sender::H1(sender)))
         }
     };
-    let (lease, sender) = pool.acquire(&key, &[], open).await.ok().unwrap();
+    let (lease, sender) = pool.acquire(&key, &[], &Been::default(), open).await.ok().unwrap();
     let Sender::H1(sender) = sender else { panic!("it is HTTP/1") };
     lease.finish(sender);
     assert_eq!(pool.connections(), 1);

@@ -11,7 +11,7 @@ use ropeway_core::request::spot;
 use ropeway_net::innermost;
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{Cause, Failed, Fate, Shape, Trace};
+use super::{Cause, Failed, Fate, Peer, Shape, Trace};
 use crate::Phase;
 
 /// Connects to an address, sends a request there and holds the answer, up to `bytes_max` of its body and without trailers.
@@ -43,7 +43,7 @@ pub(crate) async fn exchange(
         handshake.map_err(|error| Failed::before(address, Cause::Connect(error.to_string())))?;
     let mut connection = pin!(connection);
     let mut exchanging = pin!(async move {
-        trace.hand_off(spot(address));
+        trace.hand_off(Peer { candidate: spot(address), connection: None });
         let response = sender.send_request(request).await.map_err(|error| {
             let failed = lost(address, Phase::Answer, &error);
             if failed.fate == Fate::NothingSent {

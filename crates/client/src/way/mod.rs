@@ -16,7 +16,10 @@ use thiserror::Error;
 
 use crate::{Body, BoxError, Phase};
 
-pub(crate) use self::{http1::exchange, trace::Trace};
+pub(crate) use self::{
+    http1::exchange,
+    trace::{Aim, Peer, Trace},
+};
 
 /// Shape of an exchange over plain HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -29,14 +29,14 @@ use tokio::{
 use crate::support::{Authority, Tarpit, TestGateway, builder, service, soon};
 
 /// An HTTPS server for `localhost` that tells the version and echoes, or breaks off at `/break`.
-struct Host {
-    address: SocketAddr,
+pub(crate) struct Host {
+    pub(crate) address: SocketAddr,
     requests: Arc<AtomicUsize>,
     task: AbortHandle,
 }
 
 impl Host {
-    async fn start(authority: Option<&Authority>, alpn: &[Alpn]) -> Self {
+    pub(crate) async fn start(authority: Option<&Authority>, alpn: &[Alpn]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(AtomicUsize::new(0));
@@ -64,11 +64,11 @@ impl Host {
         Self { address, requests, task: task.abort_handle() }
     }
 
-    fn url(&self, scheme: &str, path: &str) -> String {
+    pub(crate) fn url(&self, scheme: &str, path: &str) -> String {
         format!("{scheme}://localhost:{}{path}", self.address.port())
     }
 
-    fn requests(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
     }
 }
@@ -93,6 +93,9 @@ async fn answer(request: Request<Incoming>, counter: Arc<AtomicUsize>) -> Result
     {
         let unavailable = Response::builder().status(503).header("x-number", number);
         return Ok(unavailable.body(Full::default())?);
+    }
+    if request.uri().path() == "/never" {
+        return std::future::pending().await;
     }
     if request.uri().path() == "/unavailable-then-nothing" {
         return match number {

@@ -12,3 +12,4 @@ mod resume;
 mod sources;
 mod storm;
 mod support;
+mod tries;

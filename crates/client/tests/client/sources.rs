@@ -80,11 +80,11 @@ impl Dispatcher {
     }
 }
 
-fn key() -> SigningKey {
+pub(crate) fn key() -> SigningKey {
     SigningKey::from_bytes(&[1; 32])
 }
 
-fn list() -> AccessList {
+pub(crate) fn list() -> AccessList {
     let epoch_ms = unix_ms();
     let point = AccessPoint {
         gateway: "north.test".into(),
@@ -108,7 +108,7 @@ fn list() -> AccessList {
     }
 }
 
-fn sealed(list: &AccessList) -> Bytes {
+pub(crate) fn sealed(list: &AccessList) -> Bytes {
     list.seal("k", &|message| key().sign(message).to_bytes())
 }
 
@@ -165,7 +165,7 @@ fn started(setup: SourcesSetup) -> (Sources, Arc<Mutex<Vec<SourcesEvent>>>) {
     (sources, events)
 }
 
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let waiting = async {
         let mut looks = tokio::time::interval(Duration::from_millis(2));
         while !holds() {
@@ -175,7 +175,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     assert!(tokio::time::timeout(Duration::from_secs(30), waiting).await.is_ok(), "waited in vain: {what}");
 }
 
-fn kept(folder: &Path) -> bool {
+pub(crate) fn kept(folder: &Path) -> bool {
     folder.join("access-list.state").exists()
 }
 

@@ -29,7 +29,7 @@ pub use guard::{Fingerprint, Guard, GuardConfig, TooFrequent};
 pub use ladder::{Ladder, LadderConfig, LadderOutput, LinkView, Rung, TryEnd, TryId};
 pub use limit::{HTTP1_PER_HOST, Limit, LimitConfig, LimitFull, LimitId, LimitRule, Priority};
 pub use pattern::RoutePattern;
-pub use spread::{pick, spot};
+pub use spread::{fresh, pick, spot};
 pub use timeout::{
     Answered, Ask, FIRST_BYTE_FLOOR, GAP_FLOOR, LABEL_CHARS_MAX, LABELS_MAX, NetworkState, QUEUE_MAX, Timeouts,
 };

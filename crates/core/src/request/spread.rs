@@ -1,4 +1,4 @@
-//! Which of several gateways the next try of a way goes to.
+//! Which of several gateways, or of several addresses of a host, the next try of a way goes to.
 
 use std::net::SocketAddr;
 
@@ -9,17 +9,33 @@ use crate::{
 
 /// Picks one of several places, each an address and the name of its site, and returns its number.
 ///
-/// A site that the request has not tried goes first, then an address that it has not, then one that has not failed too often on this
-/// network, then the order in which they are given. `None` if there is no place at all.
+/// A site that the request has not tried goes first, or else the one whose last try is longest ago; so does an address of the site.
+/// Then goes one that has not failed too often on this network, then the order in which they are given. `None` if there is no place at
+/// all.
+///
+/// `tried` has the oldest try first.
 #[must_use]
 pub fn pick(places: &[(SocketAddr, &str)], tried: &[SocketAddr], records: &Records, now: Time) -> Option<usize> {
-    let sites: Vec<&str> =
-        places.iter().filter(|(address, _)| tried.contains(address)).map(|(_, site)| *site).collect();
+    let site_at = |wanted: &str| {
+        let is_there = |tried: &SocketAddr| places.iter().any(|(address, site)| address == tried && *site == wanted);
+        tried.iter().rposition(is_there)
+    };
     let rank = |(number, (address, site)): (usize, &(SocketAddr, &str))| {
         let is_banned = records.get(spot(*address), now).is_some_and(|record| record.banned_until(now).is_some());
-        ((sites.contains(site), tried.contains(address), is_banned), number)
+        let tried_at = tried.iter().rposition(|tried| tried == address);
+        ((site_at(site), tried_at, is_banned), number)
     };
     places.iter().enumerate().map(rank).min().map(|(_, number)| number)
+}
+
+/// Leaves out the places that tries of the request have gone to, for one that races those that are left. Where all have been tried, those
+/// stay whose last try is longest ago: all of them, if one try went to all.
+///
+/// `last_try` returns the number of the last try that went to a place.
+#[must_use]
+pub fn fresh<P: Copy>(places: &[P], last_try: impl Fn(&P) -> Option<usize>) -> Vec<P> {
+    let oldest = places.iter().map(&last_try).min().flatten();
+    places.iter().copied().filter(|place| last_try(place) == oldest).collect()
 }
 
 /// Returns what stands for an address in the records of a way that opens a connection for each request.
@@ -44,15 +60,31 @@ mod tests {
     fn each_try_goes_to_another_site_then_to_another_address() {
         let places = [(address(1), "a"), (address(2), "a"), (address(3), "b")];
         let (mut tried, records) = (Vec::new(), Records::new());
-        for expected in [1, 3, 2, 1] {
+        for expected in [1, 3, 2, 3, 1, 3, 2] {
             let number = pick(&places, &tried, &records, Time::ZERO).unwrap();
-            assert_eq!(places[number].0, address(expected));
+            assert_eq!(places[number].0, address(expected), "after {tried:?}");
             tried.push(places[number].0);
-            if tried.len() == 3 {
-                tried.clear();
-            }
         }
         assert_eq!(pick(&[], &[], &records, Time::ZERO), None);
+    }
+
+    #[test]
+    fn places_that_were_tried_are_left_out_until_all_were_and_then_the_newest() {
+        let tries: [(&[&[u8]], &[u8]); 8] = [
+            (&[], &[1, 2, 3]),
+            (&[&[2]], &[1, 3]),
+            (&[&[2], &[9], &[2]], &[1, 3]),
+            (&[&[2], &[1]], &[3]),
+            (&[&[2], &[1], &[3]], &[2]),
+            (&[&[2], &[1], &[3], &[2]], &[1]),
+            (&[&[1, 2, 3]], &[1, 2, 3]),
+            (&[&[2], &[1, 3]], &[2]),
+        ];
+        for (tried, expected) in tries {
+            let last_try = |place: &u8| tried.iter().rposition(|places| places.contains(place));
+            assert_eq!(fresh(&[1, 2, 3], last_try), expected, "{tried:?}");
+        }
+        assert!(fresh(&[], |_: &u8| None).is_empty());
     }
 
     #[test]

@@ -89,6 +89,13 @@ impl Timeline {
         number
     }
 
+    /// Puts another step in the place of one.
+    pub(crate) fn replace(&mut self, step: usize, other: Step) {
+        if let Some(step) = self.steps.get_mut(step) {
+            *step = other;
+        }
+    }
+
     pub(crate) fn extend(&mut self, steps: Vec<Step>) {
         let room = STEPS_MAX.saturating_sub(self.steps.len());
         self.left_out += steps.len().saturating_sub(room);

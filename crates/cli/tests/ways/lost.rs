@@ -3,13 +3,19 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use ropeway::{Error, Retry, Side, Way};
+use ropeway::{Action, Error, Retry, Side, Timeline, Way};
 use tokio::time::timeout;
 
 use crate::ladder::{Mood, Scene};
 
 fn ways(error: &Error) -> Vec<Way> {
     error.timeline().unwrap().steps().iter().map(|step| step.way).collect()
+}
+
+/// Says of each exchange by the pipe how it failed; nothing where it did not.
+fn pipe_errors(timeline: &Timeline) -> Vec<&str> {
+    let exchanges = timeline.steps().iter().filter(|step| (step.way, step.action) == (Way::Pipe, Action::Exchange));
+    exchanges.map(|step| step.error.as_deref().unwrap_or_default()).collect()
 }
 
 #[tokio::test]
@@ -74,6 +80,8 @@ async fn a_keyed_post_whose_answer_is_lost_is_asked_for_again_at_its_gateway_and
     let pay = scene.client.post("https://api.test/pay").idempotency_key("order-8").way(Way::Pipe).body("one pear");
     let answer = pay.send().await.unwrap();
     assert_eq!(answer.headers()["ropeway-replayed"], "1");
+    assert_eq!(pipe_errors(answer.timeline()).len(), 2, "{}", answer.timeline());
+    assert!(pipe_errors(answer.timeline())[0].contains("exchange broke off"), "{}", answer.timeline());
     assert!(answer.text().await.unwrap().starts_with("POST /pay one pear\n"));
     assert_eq!((scene.world.service.executed() - executed, scene.world.pipe_requests("answered")), (2, 4));
 
@@ -82,6 +90,9 @@ async fn a_keyed_post_whose_answer_is_lost_is_asked_for_again_at_its_gateway_and
     let pay = scene.client.post("https://api.test/pay").idempotency_key("order-9").way(Way::Pipe).body("one pear");
     let answer = timeout(Duration::from_secs(30), pay.send()).await.expect("it waits for what never comes").unwrap();
     assert_eq!(answer.headers()["ropeway-replayed"], "1");
+    let told = pipe_errors(answer.timeline());
+    assert_eq!(told, ["given up: another copy had the answer", ""], "{}", answer.timeline());
+    assert!(answer.timeline().steps().iter().all(|step| step.address == Some(scene.between.address)));
     assert_eq!(scene.world.service.executed() - executed, 3);
 }
 

@@ -15,7 +15,13 @@ use ropeway_core::{
 };
 use ropeway_net::link::{HandedOver, Handovers};
 
-use super::{IDEMPOTENCY_KEY, Run, held::Held, link, plan::Ways};
+use super::{
+    IDEMPOTENCY_KEY, Run,
+    held::Held,
+    link,
+    plan::Ways,
+    rounds::{Outside, Rounds},
+};
 use crate::{
     Action, Body, Error, Step, Timeline,
     places::Places,
@@ -165,22 +171,6 @@ impl Handed {
     }
 }
 
-/// A try to the host without a gateway.
-pub(super) struct Direct {
-    /// Its line in the timeline.
-    pub(super) step: usize,
-    pub(super) trace: Arc<Trace>,
-}
-
-impl Direct {
-    /// Tells where it went, or was to go if there is one place for it.
-    pub(super) fn tell(&self, timeline: &mut Timeline) {
-        if let [peer] = self.trace.gone_to()[..] {
-            timeline.locate(self.step, peer);
-        }
-    }
-}
-
 impl Run {
     /// Begins a try; `None` if there is nowhere to go.
     pub(super) fn begin(
@@ -204,13 +194,14 @@ impl Run {
             (Way::Address | Way::Name | Way::Original, _) => {
                 let trace = handover.trace();
                 let sending = self.short(rung.way, ways, Arc::clone(&trace), request);
-                self.direct.push(Direct { step: self.steps.next(), trace });
+                self.note_outside(trace, true, Rounds::default());
                 sending
             }
             (Way::Pipe, _) => {
                 let target = self.pick(&ways.pipes, |target| (target.address, &target.unit))?.clone();
                 stalled = Some(target.address);
                 let (held, trace) = self.held(rung, ways, &handover);
+                self.note_outside(Arc::clone(&trace), false, held.rounds.clone());
                 Box::pin(async move { held.pipe(request, target, &trace).await })
             }
             (Way::Plain, _) => {
@@ -258,7 +249,7 @@ impl Run {
     ) -> Pin<Box<dyn Future<Output = Sent> + Send>> {
         let shared = Arc::clone(self.handle.shared());
         let (host, idempotent) = (self.host.clone(), ways.facts.idempotent);
-        let been = Been::of(self.direct.iter().map(|direct| &*direct.trace));
+        let been = Been::of(self.direct().map(|outside| &*outside.trace));
         let h3 = shared.sources().is_some_and(|sources| sources.speaks_h3(&host));
         let listed: Vec<Listed> = ways.addresses.iter().map(|address| Listed { address: *address, h3 }).collect();
         Box::pin(async move {
@@ -282,8 +273,14 @@ impl Run {
             shape: if rung.is_last { Shape::Http10 } else { Shape::Http11 },
             slot: Arc::clone(&self.body),
             began: self.handle.shared().clock.now(),
+            rounds: Rounds::default(),
         };
         (held, handover.trace())
+    }
+
+    /// Notes a try for the timeline, whose line is the next one.
+    fn note_outside(&mut self, trace: Arc<Trace>, is_direct: bool, rounds: Rounds) {
+        self.outside.push(Outside { step: self.steps.next(), trace, is_direct, rounds });
     }
 }
 

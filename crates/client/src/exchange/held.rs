@@ -20,7 +20,7 @@ use ropeway_core::{
 use ropeway_net::{pipe::Content, unix_ms};
 use tokio::time::sleep;
 
-use super::{Run, attempt::Failed};
+use super::{Run, attempt::Failed, rounds::Rounds};
 use crate::{
     Body, Error, Event,
     client::Handle,
@@ -45,6 +45,8 @@ pub(super) struct Held {
     /// Where the request's body lies for its other tries.
     pub(super) slot: Arc<Mutex<Option<Body>>>,
     pub(super) began: Time,
+    /// Its exchanges so far.
+    pub(super) rounds: Rounds,
 }
 
 /// A request that is held whole, to be sent more than once.
@@ -110,11 +112,12 @@ impl Held {
             (0, Some(sources)) => sources.clock_offset_ms(),
             (known_ms, Some(_) | None) => known_ms,
         };
-        let (mut is_set, mut is_redated) = (false, false);
+        let (mut is_set, mut is_redated, pipe) = (false, false, Pipe::default());
         loop {
             date_ms.store(unix_ms().saturating_add_signed(offset_ms), Ordering::Relaxed);
             let sending = (copies.request(), date_ms.load(Ordering::Relaxed));
-            let sent = Pipe::default().send_traced(sending.0, target, self.shape, sending.1, trace).await;
+            let sending = pipe.send_traced(sending.0, target, self.shape, sending.1, trace);
+            let sent = self.rounds.follow(shared.clock, sending).await;
             let Err(failed) = &sent else { return sent };
             let may_go_on = self.idempotent || failed.fate == Fate::NotExecuted;
             if let Cause::Clock { offset_ms: told_ms } = failed.cause {
@@ -186,8 +189,9 @@ impl Held {
         date_ms: u64,
     ) -> Option<Result<Response<Body>, way::Failed>> {
         // That this one is taken back does not take the first back.
-        let trace = Trace::default();
-        let sent = Pipe::default().send_traced(copies.request(), target, self.shape, date_ms, &trace).await;
+        let (pipe, trace) = (Pipe::default(), Trace::default());
+        let sending = pipe.send_traced(copies.request(), target, self.shape, date_ms, &trace);
+        let sent = self.rounds.follow(self.handle.shared().clock, sending).await;
         let is_told = match &sent {
             // That this one was not executed does not say so of the first.
             Ok(answer) => !answer.headers().contains_key(NOT_EXECUTED_HEADER),

@@ -5,6 +5,7 @@ mod climb;
 mod held;
 mod link;
 mod plan;
+mod rounds;
 
 use std::{
     net::SocketAddr,
@@ -18,8 +19,11 @@ use ropeway_core::{Time, request::Way};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
 
-use self::attempt::{Direct, Handed, Handover};
 pub(crate) use self::link::LinkBody;
+use self::{
+    attempt::{Handed, Handover},
+    rounds::Outside,
+};
 use crate::{
     Body, Error, Phase, Timeline,
     client::Handle,
@@ -85,8 +89,8 @@ struct Run {
     steps: Timeline,
     /// It waited for a link, so that the attempts for one belong to its timeline.
     waited: bool,
-    /// The tries to its host without a gateway, with which the attempts to connect there belong to its timeline.
-    direct: Vec<Direct>,
+    /// The tries outside the links.
+    outside: Vec<Outside>,
     /// Addresses that were tried one at a time.
     tried: Vec<SocketAddr>,
     /// What is under way was handed to a carrier.
@@ -125,7 +129,7 @@ impl Run {
             began,
             steps: Timeline::default(),
             waited: false,
-            direct: Vec::new(),
+            outside: Vec::new(),
             tried: Vec::new(),
             handover: Handover::default(),
             handed: Vec::new(),
@@ -159,6 +163,11 @@ impl Run {
         Some(self.head.clone().map(|()| body))
     }
 
+    /// Returns the tries to its host without a gateway, with which the attempts to connect there belong to its timeline.
+    fn direct(&self) -> impl Iterator<Item = &Outside> {
+        self.outside.iter().filter(|outside| outside.is_direct)
+    }
+
     /// Returns what was tried, connections included.
     fn timeline(&self) -> Timeline {
         let shared = self.handle.shared();
@@ -167,8 +176,8 @@ impl Run {
         if self.waited {
             timeline.extend(shared.log.steps(None, self.began));
         }
-        self.direct.iter().for_each(|direct| direct.tell(&mut timeline));
-        if !self.direct.is_empty() {
+        self.outside.iter().for_each(|outside| outside.tell(&mut timeline, self.began));
+        if self.direct().next().is_some() {
             timeline.extend(shared.log.steps(Some(&self.host), self.began));
         }
         timeline.finish(shared.clock.now().since(self.began));

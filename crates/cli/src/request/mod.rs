@@ -23,7 +23,7 @@ use crate::output::Output;
 
 /// Runs the command, from here to the goodbye within the time that it is given.
 pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> Result<(), CommandError> {
-    let deadline = args.max_time.map(|time| Instant::now() + time);
+    let bound = args.max_time.map(Bound::new);
     let (mut builder, file) = device::builder(&args.device, data)?;
     for way in &args.ways {
         builder = builder.way(*way);
@@ -32,23 +32,39 @@ pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> R
     let refusal = Arc::new(OnceLock::new());
     builder = watched(builder, Arc::clone(&refusal), args.verbose && !output.is_json(), output);
     let client = builder.allow_plain_http(args.plain_http).build()?;
-    let exchange = async {
-        let result = exchange(args, &client, &file, deadline, output).await;
-        if let (Ok(()), Some(detail)) = (&result, refusal.get()) {
-            let hint = "another way was taken, which needs no ticket; `ropeway ticket` issues tickets";
-            output.note(&format!("the gateway refused the link: {detail}; {hint}"));
-        }
-        result
-    };
-    let (Some(deadline), Some(after)) = (deadline, args.max_time) else {
-        let result = exchange.await;
-        device::close(&client).await;
-        return result;
-    };
-    // The request sees to it by itself, and says more; not everything is the request.
-    let result = timeout_at(deadline + REQUEST_SAYS_WITHIN, exchange).await;
-    let _ = timeout_at(deadline, device::close(&client)).await;
-    result.unwrap_or(Err(CommandError::OutOfTime { after }))
+    let result = exchange(args, &client, &file, bound, output).await;
+    if let (Ok(()), Some(detail)) = (&result, refusal.get()) {
+        let hint = "another way was taken, which needs no ticket; `ropeway ticket` issues tickets";
+        output.note(&format!("the gateway refused the link: {detail}; {hint}"));
+    }
+    // How the request ended is what counts.
+    let _ = within(bound, device::close(&client)).await;
+    result
+}
+
+/// The time of the whole command.
+#[derive(Clone, Copy)]
+struct Bound {
+    deadline: Instant,
+    whole: Duration,
+}
+
+impl Bound {
+    fn new(whole: Duration) -> Self {
+        Self { deadline: Instant::now() + whole, whole }
+    }
+
+    /// Returns what a request may take that is sent now: it ends by itself, as it alone knows what became of it.
+    fn for_request(self) -> Duration {
+        let kept = (self.whole / END_SHARE).min(END_MAX);
+        (self.deadline - kept).saturating_duration_since(Instant::now())
+    }
+}
+
+/// Waits for something that is not the request.
+async fn within<F: Future>(bound: Option<Bound>, something: F) -> Result<F::Output, CommandError> {
+    let Some(Bound { deadline, whole }) = bound else { return Ok(something.await) };
+    timeout_at(deadline, something).await.map_err(|_| CommandError::OutOfTime { after: whole })
 }
 
 /// Notes why a link was refused, and where that is wanted tells what becomes of access lists.
@@ -69,7 +85,7 @@ async fn exchange(
     args: &RequestArgs,
     client: &Client,
     file: &ClientFile,
-    deadline: Option<Instant>,
+    bound: Option<Bound>,
     output: Output,
 ) -> Result<(), CommandError> {
     let url = if args.url.contains("://") { args.url.clone() } else { format!("https://{}", args.url) };
@@ -81,13 +97,13 @@ async fn exchange(
     }
     let mut request = client.request(method, url.as_str());
     if let Some(data) = &args.data {
-        request = request.body(input::open(data).await?);
+        request = request.body(within(bound, input::open(data)).await??);
         // What curl says of a body of which it is told nothing.
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");
         headers.entry(header::CONTENT_TYPE).or_insert(form);
     }
-    if let Some(deadline) = deadline {
-        request = request.timeout(deadline.saturating_duration_since(Instant::now()));
+    if let Some(bound) = bound {
+        request = request.timeout(bound.for_request());
     }
     let mut response = request.headers(headers).send().await.map_err(|error| {
         if let Some(timeline) = error.timeline().filter(|_| args.verbose && !output.is_json()) {
@@ -99,7 +115,7 @@ async fn exchange(
     if args.fail && (response.status().is_client_error() || response.status().is_server_error()) {
         return Err(CommandError::Status(response.status()));
     }
-    body(args, &mut response, output).await.map_err(|error| match error {
+    body(args, &mut response, bound, output).await.map_err(|error| match error {
         BodyError::Command(error) => error,
         BodyError::Request(error) => failure(error, &url, file, args.max_time),
     })
@@ -134,15 +150,23 @@ enum BodyError {
 }
 
 /// Writes the body as it comes.
-async fn body(args: &RequestArgs, response: &mut Response, output: Output) -> Result<(), BodyError> {
+async fn body(
+    args: &RequestArgs,
+    response: &mut Response,
+    bound: Option<Bound>,
+    output: Output,
+) -> Result<(), BodyError> {
     let mut sink = match &args.out {
-        Some(path) => Sink::File(create(path).await.map_err(BodyError::Command)?, path.clone()),
+        Some(path) => {
+            let created = within(bound, create(path)).await.flatten();
+            Sink::File(created.map_err(BodyError::Command)?, path.clone())
+        }
         None => Sink::Output(output),
     };
     let mut bytes_total = 0;
     while let Some(chunk) = response.chunk().await.map_err(BodyError::Request)? {
         bytes_total += chunk.len() as u64;
-        sink.write(&chunk).await.map_err(BodyError::Command)?;
+        within(bound, sink.write(&chunk)).await.flatten().map_err(BodyError::Command)?;
     }
     if output.is_json() {
         let trailers = response.trailers().map(report::headers_object);
@@ -235,5 +259,8 @@ fn failure(error: Error, url: &str, file: &ClientFile, max_time: Option<Duration
     CommandError::Request { error: Box::new(error), text: text + &hint }
 }
 
-/// How much longer the request may take than its time to say that it is over: it knows what was tried. 50 ms; our choice.
-const REQUEST_SAYS_WITHIN: Duration = Duration::from_millis(50);
+/// What share of its time the command keeps from the request, to tell how that ended and to say goodbye: a tenth; our choice.
+const END_SHARE: u32 = 10;
+
+/// How much it keeps at most. 100 ms; our choice: a goodbye on a network that is not slow.
+const END_MAX: Duration = Duration::from_millis(100);

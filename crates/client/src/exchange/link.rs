@@ -101,7 +101,8 @@ fn closed(closed: Closed) -> Failed {
             (end, Error::Reset { code, detail, timeline: Box::default() }, told)
         }
         Closed::Unknown => {
-            (TryEnd::MayHaveRun, Error::OutcomeUnknown { timeline: Box::default() }, "outcome unknown".into())
+            let told = "session ended before the answer".into();
+            (TryEnd::MayHaveRun, Error::OutcomeUnknown { timeline: Box::default() }, told)
         }
     };
     Failed::Way { end, error: Box::new(error), told }

@@ -166,7 +166,7 @@ pub(super) fn of_proxy(error: ProxyError) -> Response<Content> {
 }
 
 fn text(words: &'static str) -> Response<Bytes> {
-    made("text/plain", Bytes::from_static(words.as_bytes()))
+    made("text/plain", format!("{words}\n").into())
 }
 
 fn problem(kind: &str, title: &str) -> Response<Bytes> {

@@ -253,7 +253,8 @@ impl ProxyError {
     /// 502, 503, 504, and 404 where there is no route) and it did not.
     pub fn into_response(self) -> Response<ProxyBody> {
         let name = self.name();
-        let body = Full::new(Bytes::from_static(name.as_bytes())).map_err(|never| match never {});
+        // A line, as it may end in a terminal.
+        let body = Full::new(Bytes::from(format!("{name}\n"))).map_err(|never| match never {});
         let mut response = Response::new(body.boxed_unsync());
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
@@ -302,6 +303,8 @@ mod tests {
         for error in ProxyError::ALL {
             let response = error.into_response();
             assert_eq!(response.headers()[ERROR_HEADER], error.name());
+            let length = http_body::Body::size_hint(response.body()).exact();
+            assert_eq!(length, Some(error.name().len() as u64 + 1), "{error:?}: the name is a line");
             let says_so = response.headers().contains_key(NOT_EXECUTED_HEADER);
             let is_in_question = [404, 408, 425, 429, 502, 503, 504].contains(&error.status().as_u16());
             assert_eq!(says_so, is_in_question && !error.executed(), "{error:?}");

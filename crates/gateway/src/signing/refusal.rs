@@ -62,7 +62,7 @@ impl Refused {
 
     /// Makes the answer.
     pub(super) fn into_response(self) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::from_static(self.name().as_bytes()));
+        let mut response = Response::new(Bytes::from(format!("{}\n", self.name())));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(ERROR_HEADER, HeaderValue::from_static(self.name()));

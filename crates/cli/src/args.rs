@@ -115,6 +115,8 @@ pub(crate) struct RequestArgs {
     #[arg(short = 'X', long = "request", value_name = "METHOD")]
     pub(crate) method: Option<Method>,
     /// Header, such as 'accept: text/html'; may be repeated
+    ///
+    /// With an 'idempotency-key: KEY' the gateway runs a request once, however often it is sent; see --way.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header_line)]
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Body; "@FILE" takes it from a file, "@-" from standard input, as it is
@@ -124,6 +126,9 @@ pub(crate) struct RequestArgs {
     #[arg(short, long = "output", value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Take this way and no other; may be repeated [possible values: link, name, address, pipe, plain, original]
+    ///
+    /// A request with an `idempotency-key` runs once by whichever of link, pipe and encrypted address it comes. By plain the gateway does not
+    /// know whose key it is: sent again that way, a request that has run by another runs again, unless the service itself honours keys.
     #[arg(long = "way", value_name = "WAY")]
     pub(crate) ways: Vec<Way>,
     /// Write status and headers before the body

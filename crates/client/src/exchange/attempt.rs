@@ -221,7 +221,7 @@ impl Run {
             ended: None,
             error: None,
         });
-        self.handover = handover.clone();
+        self.handovers.push((step, handover.clone()));
         self.handed.extend(places.map(|places| Handed { step, handovers: handover.handovers(), places }));
         Some(Try { sending, handover, way: rung.way, step, session, stalled })
     }

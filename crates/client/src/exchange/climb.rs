@@ -170,6 +170,7 @@ impl Run {
                     {
                         shared.detours().handle_failed(&self.host, running.way, now);
                         running.stalled.into_iter().for_each(|address| held::note_stalled(&shared, address));
+                        self.note_unexecuted(running.step);
                         let handed = self.handed.iter().find(|handed| handed.step == running.step);
                         let told = handed.map_or_else(|| "taken back".into(), Handed::taken_back);
                         self.steps.end(running.step, now.since(self.began), Some(told));
@@ -260,6 +261,9 @@ impl Run {
                 (end, told)
             }
         };
+        if matches!(end, TryEnd::NotExecuted | TryEnd::NotSent) {
+            self.note_unexecuted(ended.step);
+        }
         debug!(told, "way failed");
         self.steps.end(ended.step, now.since(self.began), Some(told));
         ladder.handle_ended(number, end, &mut shared.budget(), now);

@@ -93,8 +93,8 @@ struct Run {
     outside: Vec<Outside>,
     /// Addresses that were tried one at a time.
     tried: Vec<SocketAddr>,
-    /// What is under way was handed to a carrier.
-    handover: Handover,
+    /// The tries that may have it, by their lines in the timeline, except those that ended without its being executed.
+    handovers: Vec<(usize, Handover)>,
     /// The tries over links.
     handed: Vec<Handed>,
 }
@@ -131,7 +131,7 @@ impl Run {
             waited: false,
             outside: Vec::new(),
             tried: Vec::new(),
-            handover: Handover::default(),
+            handovers: Vec::new(),
             handed: Vec::new(),
         })
     }
@@ -143,7 +143,12 @@ impl Run {
 
     /// Returns what the request is at.
     fn phase(&self) -> Phase {
-        if self.handover.is_done() { Phase::Answer } else { Phase::Connect }
+        if self.handovers.iter().any(|(_, handover)| handover.is_done()) { Phase::Answer } else { Phase::Connect }
+    }
+
+    /// Notes that a try has not executed it.
+    fn note_unexecuted(&mut self, step: usize) {
+        self.handovers.retain(|(other, _)| *other != step);
     }
 
     /// Returns how long the head of the answer may take.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
-use ropeway::{Action, CarrierKind, Client, Error, Timeline, Way};
+use ropeway::{Action, CarrierKind, Client, Error, Phase, Timeline, Way};
 use ropeway_core::{
     policy::Policy,
     wire::list::{AccessPoint, Host as ListedHost},
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::{
     direct::Host,
     sources::{kept, key, list, sealed, until},
-    support::{Authority, Relay, TestGateway, builder, soon},
+    support::{Authority, Relay, Tarpit, TestGateway, builder, soon},
 };
 
 /// A host behind relays that the access list names, and a client that has the list.
@@ -28,6 +28,11 @@ struct Scene {
 
 impl Scene {
     async fn new(relays: usize) -> Self {
+        Self::beside(relays, None).await
+    }
+
+    /// Has the list name one more address.
+    async fn beside(relays: usize, other: Option<SocketAddr>) -> Self {
         let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
         let gateway = TestGateway::start(&authority).await;
         let host = Host::start(Some(&authority), &[Alpn::H2]).await;
@@ -44,7 +49,8 @@ impl Scene {
         soon(client.get("https://api.test/greeting").send()).await.unwrap();
         let mut list = list();
         list.units[0].access_points = vec![AccessPoint::new(gateway.address(), [CarrierKind::Tls])];
-        let addresses = behind.iter().map(|relay| relay.address().to_string().parse().unwrap()).collect();
+        let addresses = behind.iter().map(Relay::address).chain(other);
+        let addresses = addresses.map(|address| address.to_string().parse().unwrap()).collect();
         list.hosts = vec![ListedHost { name: "localhost".into(), addresses, ..ListedHost::default() }];
         list.policy =
             Policy { epoch_ms: unix_ms(), first_byte_base: Some(Duration::from_secs(1)), ..Policy::default() };
@@ -96,6 +102,19 @@ async fn a_request_that_ends_unanswered_tells_where_each_of_its_tries_was() {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     let told: BTreeSet<_> = exchanges(error.timeline().unwrap()).into_iter().collect();
     assert_eq!(told, scene.relays.iter().map(|relay| Some(relay.address())).collect(), "{error}");
+}
+
+#[tokio::test]
+async fn a_request_that_was_handed_over_may_have_run_whatever_its_last_try_is_at() {
+    let tarpit = Tarpit::new();
+    let scene = Scene::beside(1, Some(tarpit.address())).await;
+    scene.get().await.unwrap();
+    scene.relays[0].freeze();
+    let request = scene.client.get(scene.host.url("https", "/")).way(Way::Address);
+    let error = soon(request.timeout(Duration::from_secs(3)).send()).await.unwrap_err();
+    let tried = exchanges(error.timeline().unwrap());
+    assert_eq!(tried, [scene.relays[0].address(), tarpit.address()].map(Some), "{error}");
+    assert!(matches!(error, Error::Timeout { phase: Phase::Answer, .. }), "{error}");
 }
 
 #[tokio::test]

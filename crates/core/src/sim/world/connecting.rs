@@ -172,8 +172,8 @@ impl Device {
     }
 }
 
-/// How long the names of access points may take; the client's.
-const LOOKUP_WITHIN: Duration = Duration::from_secs(2);
+/// How long the names of access points may take beside addresses that are known; the client's.
+const LOOKUP_WITHIN: Duration = Duration::from_millis(300);
 
 /// Port of every gateway.
 const PORT: u16 = 443;

@@ -187,8 +187,8 @@ fn wrong_names_do_no_harm_to_a_client_that_knows_addresses() {
     for variant in [None, Some("loopback"), Some("nxdomain"), Some("silent")] {
         let took = times(&scenario("dns-bad", variant), Work::Cold, 1);
         assert!(took.iter().all(Result::is_ok), "{variant:?}: {took:?}");
-        let waits = took[0].as_ref().is_ok_and(|ms| *ms > 2_000);
-        assert_eq!(waits, variant == Some("silent"), "names that are not answered are waited for: {took:?}");
+        let waits = took[0].as_ref().is_ok_and(|ms| (400..600).contains(ms));
+        assert_eq!(waits, variant == Some("silent"), "names that are not answered are waited for a little: {took:?}");
     }
 }
 

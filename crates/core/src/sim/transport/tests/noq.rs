@@ -475,14 +475,18 @@ fn the_model_takes_as_long_as_noq_where_packets_are_lost() {
                 ("greeted", |talk| talk.greeted),
                 ("answered", |talk| talk.answered),
             ] {
+                let sorted = |talks: &[Talk]| {
+                    let mut times: Vec<Duration> = talks.iter().map(time).collect();
+                    times.sort();
+                    times
+                };
+                let (model, real) = (sorted(&model), sorted(&real));
                 for quantile in [TALKS / 2, TALKS * 3 / 4] {
-                    let of = |talks: &[Talk]| {
-                        let mut times: Vec<Duration> = talks.iter().map(time).collect();
-                        times.sort();
-                        times[quantile as usize]
-                    };
-                    let (model, real) = (of(&model), of(&real));
-                    assert!(is_near(model, real, share), "{name}, {way:?}, {script:?}: {model:?}, noq {real:?}");
+                    let quantile = quantile as usize;
+                    let (model, real) = (model[quantile], &real[quantile - CHANCE..=quantile + CHANCE]);
+                    let is_within = real[0] <= model && model <= real[2 * CHANCE];
+                    let is_near = is_within || real.iter().any(|real| is_near(model, *real, share));
+                    assert!(is_near, "{name}, {way:?}, {script:?}: {model:?}, noq {real:?}");
                 }
             }
         }
@@ -497,3 +501,7 @@ const WELCOME_BYTES: usize = 84;
 
 /// Connections with each loss and script.
 const TALKS: u64 = 200;
+
+/// Ranks by which a quantile of so many may be off by chance, where times go in steps: two standard deviations of the difference of two
+/// third quartiles.
+const CHANCE: usize = 17;

@@ -236,8 +236,10 @@ impl Builder {
         self
     }
 
-    /// Bounds how long a request waits for a link while no attempt to get one comes further; 10 s by default. After that it fails
-    /// with [`crate::Error::NoWay`]. On a slow network, where an attempt is on its way, it waits longer.
+    /// Bounds how long a request waits for a link while no attempt to get one comes further. By default that is as long as the app gave it
+    /// ([`timeout`](Self::timeout)), so that a lift or a tunnel costs no request its life, and 10 s where the app gave it no time or
+    /// the device has no route at all. After that it fails with [`crate::Error::NoWay`]. On a slow network, where an attempt is on its
+    /// way, it waits longer.
     pub fn link_wait(mut self, wait: Duration) -> Self {
         self.link_wait = Some(wait);
         self
@@ -373,7 +375,7 @@ impl Builder {
             topics: self.topics,
             hosts: (!self.hosts.is_empty()).then(|| Arc::new(Hosts::new(&self.hosts))),
             timeout: self.timeout,
-            link_wait: self.link_wait.unwrap_or(waits.link_wait),
+            link_wait: self.link_wait,
             refused_wait: self.refused_wait.or(self.link_wait).unwrap_or(waits.refused_wait),
             plain_http: self.plain_http,
             h3_hosts: Hosts::new(&self.h3_hosts),
@@ -400,7 +402,8 @@ pub(crate) struct Config {
     pub(crate) topics: Vec<String>,
     pub(crate) hosts: Option<Arc<Hosts>>,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) link_wait: Duration,
+    /// `None` for as long as the app gave the request.
+    pub(crate) link_wait: Option<Duration>,
     pub(crate) refused_wait: Duration,
     pub(crate) plain_http: bool,
     pub(crate) h3_hosts: Hosts,

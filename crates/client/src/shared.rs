@@ -157,7 +157,7 @@ impl Shared {
         let log = Arc::new(AttemptLog::new(clock));
         let pace = Arc::new(Pace::new(clock));
         let link = if config.seeks_links() {
-            LinkView::Sought { since: None, alive_at: None, is_exhausted: false, refused_at: None }
+            LinkView::Sought { since: None, alive_at: None, is_exhausted: false, denied: None }
         } else {
             LinkView::None
         };

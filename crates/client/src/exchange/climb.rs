@@ -77,7 +77,7 @@ impl Run {
         let link = view.link(ways.is_known, self.began, shared.clock.now());
         let until = self.began + self.within() - self.within() / END_SHARE;
         let config = LadderConfig {
-            link_wait: shared.config.link_wait,
+            link_wait: self.total().map_or_else(|| self.wait(), |total| shared.config.link_wait.unwrap_or(total)),
             refused_wait: shared.config.refused_wait,
             link_wait_until: Some(until),
             links_max: ways.links_max,
@@ -366,7 +366,7 @@ impl View {
         let is_hopeless = self.failure.as_ref().is_some_and(|failure| failure.concerns(began));
         match self.link {
             LinkView::Open { .. } if !is_known => {
-                LinkView::Sought { since: None, alive_at: Some(now), is_exhausted: false, refused_at: None }
+                LinkView::Sought { since: None, alive_at: Some(now), is_exhausted: false, denied: None }
             }
             LinkView::None | LinkView::Sought { .. } if is_hopeless => LinkView::None,
             LinkView::None | LinkView::Open { .. } | LinkView::Sought { .. } => self.link,

@@ -15,7 +15,10 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::Authority};
 use http_body::Body as _;
-use ropeway_core::{Time, request::Way};
+use ropeway_core::{
+    Time,
+    request::{LadderConfig, Way},
+};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
 
@@ -139,6 +142,11 @@ impl Run {
     /// Returns the bound of the whole request, if the app set one.
     fn total(&self) -> Option<Duration> {
         self.options.timeout.or(self.handle.shared().config.timeout)
+    }
+
+    /// Returns how long a link or an access list is waited for, unless the app gave the request more time.
+    fn wait(&self) -> Duration {
+        self.handle.shared().config.link_wait.unwrap_or(LadderConfig::default().link_wait)
     }
 
     /// Returns what the request is at.

@@ -94,8 +94,7 @@ impl Run {
     ) -> Result<Ways, Error> {
         let shared = self.handle.shared();
         let until = |wait: Duration| shared.clock.instant(self.began + wait);
-        let (soon, late) =
-            (until(shared.config.refused_wait.min(shared.config.link_wait)), until(shared.config.link_wait));
+        let (soon, late) = (until(shared.config.refused_wait.min(self.wait())), until(self.wait()));
         loop {
             // Asked first: a list that comes in between is seen as a change.
             let awaited = shared.sources().filter(|sources| is_awaited(sources.list_state()));
@@ -199,7 +198,6 @@ impl Run {
 
     /// Says why the access list names nowhere to go.
     fn no_list(&self, state: ListState) -> String {
-        let shared = self.handle.shared();
         let trouble = self.list_trouble().map(|trouble| format!(": {trouble}")).unwrap_or_default();
         match state {
             ListState::Held(Validity::Gone) => {
@@ -212,7 +210,7 @@ impl Run {
                 format!("no access list is believed{trouble}")
             }
             ListState::Missing => {
-                format!("no access list has come within {} ms{trouble}", shared.config.link_wait.as_millis())
+                format!("no access list has come within {} ms{trouble}", self.wait().as_millis())
             }
             ListState::Unwanted => "the app names no key of access lists (`Builder::list_key`)".to_owned(),
         }
@@ -295,7 +293,7 @@ fn is_stuck(view: &View) -> bool {
     let has_failed = match view.link {
         LinkView::None => true,
         LinkView::Open { .. } => false,
-        LinkView::Sought { is_exhausted, refused_at, .. } => is_exhausted || refused_at.is_some(),
+        LinkView::Sought { is_exhausted, denied, .. } => is_exhausted || denied.is_some(),
     };
     has_failed || view.failure.is_some()
 }

@@ -10,7 +10,7 @@ use std::{
 
 pub use self::{
     config::LadderConfig,
-    output::{LadderOutput, LinkView, Rung, TryEnd, TryId},
+    output::{Denial, Denied, LadderOutput, LinkView, Rung, TryEnd, TryId},
 };
 use super::{Budget, Failure, RequestFacts, Way};
 use crate::Time;
@@ -461,12 +461,17 @@ impl Ladder {
         let until = match self.link {
             LinkView::None => running.began,
             LinkView::Open { .. } => running.began + self.config.link_patience,
-            LinkView::Sought { alive_at, refused_at, .. } => {
+            LinkView::Sought { alive_at, denied, .. } => {
                 let hopes = alive_at.map_or(running.began, |alive_at| alive_at.max(running.began));
                 let is_last = self.rungs.is_empty() && self.tries.len() == 1;
-                let is_refused = refused_at.is_some_and(|refused_at| refused_at >= hopes);
-                let refused_wait = self.config.refused_wait.min(self.config.link_wait);
-                hopes + if is_last && is_refused { refused_wait } else { self.config.link_wait }
+                let wait = match denied.filter(|denied| is_last && denied.at >= hopes) {
+                    Some(Denied { why: Denial::Refused, .. }) => self.config.refused_wait.min(self.config.link_wait),
+                    Some(Denied { why: Denial::Unreachable, .. }) => {
+                        self.config.offline_wait.min(self.config.link_wait)
+                    }
+                    None => self.config.link_wait,
+                };
+                hopes + wait
             }
         };
         self.config.link_wait_until.map_or(until, |latest| until.min(latest))

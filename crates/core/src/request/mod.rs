@@ -26,7 +26,7 @@ pub use coalesce::{Coalesce, CoalesceConfig, CoalesceOutput, MemberId, Role, Sha
 pub use detours::Detours;
 pub use facts::{Failure, NOT_EXECUTED_HEADER, RequestFacts, is_idempotent, is_unavailable};
 pub use guard::{Fingerprint, Guard, GuardConfig, TooFrequent};
-pub use ladder::{Ladder, LadderConfig, LadderOutput, LinkView, Rung, TryEnd, TryId};
+pub use ladder::{Denial, Denied, Ladder, LadderConfig, LadderOutput, LinkView, Rung, TryEnd, TryId};
 pub use limit::{HTTP1_PER_HOST, Limit, LimitConfig, LimitFull, LimitId, LimitRule, Priority};
 pub use pattern::RoutePattern;
 pub use spread::{fresh, pick, spot};

@@ -165,7 +165,7 @@ impl Keeper {
             None if self.is_blocked => LinkView::None,
             None => {
                 let (since, alive_at, is_exhausted) = (self.sought_since, self.alive_at, self.is_exhausted);
-                LinkView::Sought { since, alive_at, is_exhausted, refused_at: self.refused.at() }
+                LinkView::Sought { since, alive_at, is_exhausted, denied: self.refused.denied() }
             }
         }
     }

@@ -1,16 +1,20 @@
-//! Whether every place that is tried for a link refuses.
+//! Whether no place that is tried for a link can be had, as far as that is known at once.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use crate::{Time, connect::FailReason};
+use crate::{
+    Time,
+    connect::FailReason,
+    request::{Denial, Denied},
+};
 
-/// The places of the attempt that is under way, and which of them said that nobody listens there.
+/// The places of the attempt that is under way, and which of them cannot be had: nobody listens there, or there is no route.
 ///
 /// An address counts as one that refuses if it did on one carrier and was silent on the others: a port of UDP where nobody listens
 /// says nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refused {
-    places: BTreeMap<SocketAddr, bool>,
+    places: BTreeMap<SocketAddr, Option<Denial>>,
     at: Option<Time>,
     /// The places are those of an attempt before.
     is_over: bool,
@@ -32,10 +36,17 @@ impl Refused {
 
     /// Takes in that a place could not be reached.
     pub(super) fn handle_failed(&mut self, place: SocketAddr, reason: FailReason, now: Time) {
-        if reason == FailReason::Refused
-            && let Some(is_refused) = self.places.get_mut(&place)
-        {
-            *is_refused = true;
+        let denial = match reason {
+            FailReason::Refused => Denial::Refused,
+            FailReason::Unreachable => Denial::Unreachable,
+            FailReason::Closed
+            | FailReason::Handshake
+            | FailReason::Rejected
+            | FailReason::TimedOut
+            | FailReason::Untrusted => return,
+        };
+        if let Some(known) = self.places.get_mut(&place) {
+            *known = Some(denial);
             self.at = Some(now);
         }
     }
@@ -46,9 +57,10 @@ impl Refused {
         self.at = None;
     }
 
-    /// Returns when the last of them refused, if all have.
-    pub(super) fn at(&self) -> Option<Time> {
-        self.at.filter(|_| self.places.values().all(|is_refused| *is_refused))
+    /// Returns what all of them said, if they did.
+    pub(super) fn denied(&self) -> Option<Denied> {
+        let all: Option<Vec<Denial>> = self.places.values().copied().collect();
+        Some(Denied { at: self.at?, why: all?.into_iter().max()? })
     }
 }
 
@@ -66,22 +78,34 @@ mod tests {
     fn all_refuse_once_each_has_and_no_longer_when_another_attempt_or_sign_of_life_comes() {
         let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
         let mut refused = Refused::default();
-        assert_eq!(refused.at(), None);
+        let at_of = |refused: &Refused| refused.denied().map(|denied| denied.at);
+        assert_eq!(at_of(&refused), None);
         refused.handle_dial(one);
         refused.handle_dial(other);
         refused.handle_failed(one, FailReason::Refused, at(1));
         refused.handle_failed(other, FailReason::TimedOut, at(2));
-        assert_eq!(refused.at(), None, "one was silent");
+        assert_eq!(at_of(&refused), None, "one was silent");
         refused.handle_failed(other, FailReason::Refused, at(3));
-        assert_eq!(refused.at(), Some(at(3)));
+        assert_eq!(at_of(&refused), Some(at(3)));
         refused.handle_attempt();
-        assert_eq!(refused.at(), Some(at(3)), "nothing new is known");
+        assert_eq!(at_of(&refused), Some(at(3)), "nothing new is known");
         refused.handle_dial(one);
-        assert_eq!(refused.at(), None);
+        assert_eq!(at_of(&refused), None);
         refused.handle_failed(one, FailReason::Refused, at(500));
-        assert_eq!(refused.at(), Some(at(500)));
+        assert_eq!(at_of(&refused), Some(at(500)));
         refused.handle_life();
         refused.handle_failed(one, FailReason::Refused, at(600));
-        assert_eq!(refused.at(), None);
+        assert_eq!(at_of(&refused), None);
+    }
+    #[test]
+    fn where_the_device_has_no_route_to_one_and_another_refuses_it_is_offline() {
+        let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        let mut refused = Refused::default();
+        refused.handle_dial(one);
+        refused.handle_failed(one, FailReason::Refused, at(1));
+        assert_eq!(refused.denied(), Some(Denied { at: at(1), why: Denial::Refused }));
+        refused.handle_dial(other);
+        refused.handle_failed(other, FailReason::Unreachable, at(2));
+        assert_eq!(refused.denied(), Some(Denied { at: at(2), why: Denial::Unreachable }));
     }
 }

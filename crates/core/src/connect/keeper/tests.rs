@@ -476,7 +476,7 @@ fn a_client_of_one_unit_asks_for_no_opinion() {
 #[test]
 fn requests_learn_when_every_place_refused_in_this_attempt() {
     let refused = |client: &Client| match client.keeper.view(client.now) {
-        LinkView::Sought { refused_at, .. } => refused_at,
+        LinkView::Sought { denied, .. } => denied.map(|denied| denied.at),
         LinkView::None | LinkView::Open { .. } => panic!("a link is sought"),
     };
     let mut client = Client::new();

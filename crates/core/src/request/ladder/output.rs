@@ -47,10 +47,27 @@ pub enum LinkView {
         alive_at: Option<Time>,
         /// Every candidate has failed since then.
         is_exhausted: bool,
-        /// When the last of the places that are tried said that nobody listens there, where all of them have and nothing else has come
-        /// since.
-        refused_at: Option<Time>,
+        /// What all the places that are tried said at once, where nothing else has come since.
+        denied: Option<Denied>,
     },
+}
+
+/// What is known at once of every place that is tried for a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// When it became known of the last of them.
+    pub at: Time,
+    /// Why none of them can be had.
+    pub why: Denial,
+}
+
+/// Why a place cannot be had, as far as that is known at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denial {
+    /// Nobody listens there.
+    Refused,
+    /// The device has no route there; of several places, to some.
+    Unreachable,
 }
 
 /// How a try ended without an answer for the app.

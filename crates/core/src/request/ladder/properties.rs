@@ -29,7 +29,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]);
     let link = prop_oneof![
         Just(LinkView::None),
-        Just(LinkView::Sought { since: None, alive_at: None, is_exhausted: false, refused_at: None }),
+        Just(LinkView::Sought { since: None, alive_at: None, is_exhausted: false, denied: None }),
         (1_u64..4, any::<bool>(), any::<bool>()).prop_map(|(session, is_sure, can_move)| LinkView::Open {
             session,
             is_sure,
@@ -128,7 +128,7 @@ proptest! {
         let seconds = Duration::from_secs;
         let rungs = ways.iter().map(|way| Rung { way: *way, connect: seconds(2), first_byte: seconds(9), is_last: false });
         let mut budget = Budget::new();
-        let link = LinkView::Sought { since: None, alive_at: None, is_exhausted: false, refused_at: None };
+        let link = LinkView::Sought { since: None, alive_at: None, is_exhausted: false, denied: None };
         let ladder = Ladder::new(LadderConfig::default(), facts, rungs, link, &mut budget, Time::ZERO);
         let mut owner = Owner {
             ladder, budget, now: Time::ZERO, tries: BTreeMap::new(), started: 0, ran: 0, failures: 0,

@@ -61,7 +61,7 @@ const fn unsure(session: u64) -> LinkView {
     LinkView::Open { session, is_sure: false, can_move: true }
 }
 
-const SOUGHT: LinkView = LinkView::Sought { since: None, alive_at: None, is_exhausted: false, refused_at: None };
+const SOUGHT: LinkView = LinkView::Sought { since: None, alive_at: None, is_exhausted: false, denied: None };
 
 #[test]
 fn a_request_goes_over_the_link_once_there_is_one() {
@@ -112,7 +112,7 @@ fn a_link_in_which_nothing_comes_further_is_not_waited_for_forever() {
             since: None,
             alive_at: Some(Time::from_origin(Duration::from_secs(3))),
             is_exhausted: false,
-            refused_at: None,
+            denied: None,
         },
     );
     assert_eq!(climb.wait(), Some(13_000));
@@ -389,7 +389,7 @@ fn a_link_that_others_have_sought_for_long_is_given_little_more_time() {
     for (since, is_exhausted, late_at_ms) in
         [(0, false, 10_500), (8, false, 12_000), (10, false, 14_000), (10, true, 10_500), (2, true, 10_500)]
     {
-        let link = LinkView::Sought { since: Some(at(since)), alive_at: None, is_exhausted, refused_at: None };
+        let link = LinkView::Sought { since: Some(at(since)), alive_at: None, is_exhausted, denied: None };
         let mut budget = Budget::new();
         let ladder = Ladder::new(LadderConfig::default(), POST, [LINK, NAME], link, &mut budget, at(10));
         assert_eq!(ladder.poll_timeout(), Some(Time::from_origin(Duration::from_millis(late_at_ms))));
@@ -402,7 +402,7 @@ fn an_attempt_that_comes_further_is_not_joined_by_other_handshakes() {
         since: Some(at(0)),
         alive_at: Some(at(alive_at)),
         is_exhausted: false,
-        refused_at: None,
+        denied: None,
     };
     let mut climb = Climb::new(POST, &[LINK, NAME], link(1));
     assert_eq!(climb.ladder.poll_timeout(), Some(at(9)));
@@ -415,12 +415,13 @@ fn an_attempt_that_comes_further_is_not_joined_by_other_handshakes() {
 
 #[test]
 fn a_request_without_another_way_waits_less_where_every_place_refuses_since_it_began() {
-    let refused = |alive_at: Option<u64>, refused_at: u64| LinkView::Sought {
+    let denied = |alive_at: Option<u64>, refused_at: u64, why: Denial| LinkView::Sought {
         since: Some(Time::ZERO),
         alive_at: alive_at.map(at),
         is_exhausted: true,
-        refused_at: Some(at(refused_at)),
+        denied: Some(Denied { at: at(refused_at), why }),
     };
+    let refused = |alive_at: Option<u64>, refused_at: u64| denied(alive_at, refused_at, Denial::Refused);
     let mut climb = Climb::new(POST, &[LINK], SOUGHT);
     assert_eq!(climb.ladder.poll_timeout(), Some(at(10)));
     assert_eq!(climb.link(refused(None, 1)).ladder.poll_timeout(), Some(at(3)));
@@ -429,6 +430,14 @@ fn a_request_without_another_way_waits_less_where_every_place_refuses_since_it_b
     assert_eq!(climb.link(refused(Some(2), 1)).ladder.poll_timeout(), Some(at(12)), "it came back since");
     climb.link(refused(None, 2)).wait();
     assert_eq!(climb.asks(), ["NotExecuted"]);
+    // Who has time waits as long as places are silent, and not as long where there is no route to them.
+    let config = LadderConfig { link_wait: Duration::from_secs(30), ..LadderConfig::default() };
+    let mut patient = Ladder::new(config, POST, [LINK], SOUGHT, &mut Budget::new(), Time::ZERO);
+    assert_eq!(patient.poll_timeout(), Some(at(30)));
+    patient.handle_link(denied(None, 1, Denial::Unreachable), &mut Budget::new(), at(1));
+    assert_eq!(patient.poll_timeout(), Some(at(10)));
+    patient.handle_link(refused(None, 1), &mut Budget::new(), at(1));
+    assert_eq!(patient.poll_timeout(), Some(at(3)));
     // What is known from before says nothing of now, and another way has time beside the link.
     let mut budget = Budget::new();
     let begun = |rungs: &[Rung], budget: &mut Budget| {

@@ -130,7 +130,11 @@ impl Exchange {
                     policy: &Policy::default(),
                 };
                 let rung = Rung { first_byte: timeouts.first_byte(&ask, now), ..RUNG };
-                self.ladder = Some(Ladder::new(LadderConfig::default(), self.facts, [rung], link, budget, now));
+                // As the client has it for an app that gives a request so long.
+                let until = now + DEADLINE - DEADLINE / 32;
+                let config =
+                    LadderConfig { link_wait: DEADLINE, link_wait_until: Some(until), ..LadderConfig::default() };
+                self.ladder = Some(Ladder::new(config, self.facts, [rung], link, budget, now));
             }
         }
     }

@@ -70,7 +70,8 @@ fn every_request_ends_by_its_deadline_and_no_post_is_executed_twice() {
                     assert!(!request.is_post || request.executed <= 1, "{place}: {request:?}");
                     assert!(request.error.is_some() || request.executed > 0, "{place}: {request:?}");
                     let is_unsent = request.error.as_deref() == Some("NotExecuted");
-                    assert!(!is_unsent || request.executed == 0, "{place}: {request:?}");
+                    // A GET that went out behind a HELLO without WELCOME counts as not sent, though it may have run.
+                    assert!(!is_unsent || request.executed == 0 || !request.is_post, "{place}: {request:?}");
                 }
             }
         }

@@ -36,6 +36,7 @@ use crate::{
     proxy::{KeyedConfig, Proxy},
     push::{self, Reports},
     route::{RouteError, RouteId, RouteSpec, Router},
+    secret,
     signing::{self, Signer},
     tickets::TicketVerifier,
 };
@@ -157,7 +158,7 @@ pub(crate) struct Counters {
 }
 
 /// Checks the files that a configuration names, as [`Gateway::start`] does, and makes none. Those that are made on first start may be
-/// missing; the admin token is left out. A secret that others could read is closed to them, as at a start.
+/// missing; the admin token is left out.
 ///
 /// # Errors
 ///
@@ -172,6 +173,13 @@ pub fn check_files(config: &Config) -> Result<(), StartError> {
     ListSigner::check(config)?;
     TicketVerifier::new(&config.tickets)?;
     Ok(())
+}
+
+/// Takes away everyone else's right to the secrets that a gateway reads.
+fn close_secrets(config: &Config) {
+    let shared = config.pipe.secret_file.clone();
+    let own = [config.list_key_path(), config.signing_key_path(), config.gateway.data_dir.join(pipe::KEYS_FILE)];
+    shared.into_iter().chain(own).for_each(|path| secret::close(&path));
 }
 
 impl<B: Bus> Gateway<B> {
@@ -190,6 +198,7 @@ impl<B: Bus> Gateway<B> {
         let pipe = Pipe::open(&config, &metrics, clock)?;
         let signer = Some(Signer::open(&config, &metrics)?);
         let list_signer = ListSigner::open(&config)?;
+        close_secrets(&config);
         let name = GatewayId::new(format!("gateway-{:016x}", u64::from_be_bytes(crate::random_bytes())))
             .map_err(|error| StartError::Bus(error.to_string()))?;
         let subscription = bus.subscribe(name).await.map_err(|error| StartError::Bus(error.to_string()))?;

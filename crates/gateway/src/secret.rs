@@ -5,20 +5,26 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Reads a file; `None` when there is none. One that others could read is closed to them.
+/// Reads a file; `None` when there is none.
 pub(crate) fn read(path: &Path) -> io::Result<Option<String>> {
     let file = match fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    if file.metadata()?.permissions().mode() & OTHERS != 0 {
-        let closed = fs::set_permissions(path, Permissions::from_mode(MODE));
-        tracing::warn!(file = %path.display(), closed = closed.is_ok(), "secret was readable by others");
-    }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
     Ok(Some(text))
+}
+
+/// Takes away everyone else's right to a file, if it is one; a file system without rights is not the place to insist.
+pub(crate) fn close(path: &Path) {
+    let Ok(file) = fs::File::open(path) else { return };
+    let is_open = |metadata: fs::Metadata| metadata.is_file() && metadata.permissions().mode() & OTHERS != 0;
+    if file.metadata().is_ok_and(is_open) {
+        let closed = file.set_permissions(Permissions::from_mode(MODE));
+        tracing::warn!(file = %path.display(), closed = closed.is_ok(), "secret was readable by others");
+    }
 }
 
 /// Writes a file so that a crash leaves the old or the new one and nothing between.
@@ -68,12 +74,21 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_others_could_read_is_closed() {
+    fn a_secret_that_others_could_read_is_closed_and_nothing_but_a_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("key");
         fs::write(&path, "open").expect("written");
         fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("opened");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!(read(&path).expect("readable").as_deref(), Some("open"));
-        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, MODE);
+        assert_eq!(mode(&path), 0o644, "to read it changes nothing");
+        close(&path);
+        assert_eq!(mode(&path), MODE);
+        let inner = folder.path().join("folder");
+        fs::create_dir(&inner).expect("made");
+        fs::set_permissions(&inner, Permissions::from_mode(0o755)).expect("opened");
+        assert!(read(&inner).is_err());
+        close(&inner);
+        assert_eq!(mode(&inner), 0o755);
     }
 }

@@ -87,3 +87,18 @@ fn what_the_first_start_makes_may_be_missing() {
     place.run(&["config", "check", "ropeway.toml"]).good();
     assert!(!place.path("a.token").exists() && !place.path("ropeway-data").exists(), "a check makes nothing");
 }
+
+#[test]
+fn a_check_changes_no_file_and_no_folder_that_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.write("p.secret", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
+    std::fs::create_dir(place.path("folder")).expect("made");
+    let mode = |name: &str| std::fs::metadata(place.path(name)).expect("there").permissions().mode() & 0o777;
+    for (name, open) in [("p.secret", 0o644), ("folder", 0o755)] {
+        std::fs::set_permissions(place.path(name), PermissionsExt::from_mode(open)).expect("opened");
+        place.write("ropeway.toml", &format!("[pipe]\nsecret_file = \"{name}\"\n"));
+        place.run(&["config", "check", "ropeway.toml"]);
+        assert_eq!(mode(name), open, "{name}");
+    }
+}

@@ -40,6 +40,7 @@ use crate::{
     proxy::{Peer, Proxy, ProxyBody},
 };
 
+pub(crate) use self::keyring::KEYS_FILE;
 pub use self::keyring::PublicKey;
 
 /// Takes and answers sealed requests.

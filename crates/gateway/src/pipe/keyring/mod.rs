@@ -135,7 +135,7 @@ impl Held {
 }
 
 /// The drawn keys, in the data folder.
-const KEYS_FILE: &str = "pipe-keys.json";
+pub(crate) const KEYS_FILE: &str = "pipe-keys.json";
 
 #[cfg(test)]
 mod tests;

@@ -124,8 +124,8 @@ impl Keeper {
         }
         let Greeting { session, candidate, .. } = greeting;
         self.links.insert(session, Link { connection, candidate });
-        if let Some(unit) = self.units.get(&candidate.address.ip()) {
-            self.homes.insert(session, unit.clone());
+        if let Some(unit) = self.unit_of(candidate.address).cloned() {
+            self.homes.insert(session, unit);
         }
         let over = self.succession.handle_open(session);
         self.settle(over);
@@ -223,7 +223,7 @@ impl Keeper {
 
     /// Begins with a connection that an earlier race left over, if there is one that is wanted.
     pub(super) fn take_spare(&mut self, now: Time) -> Option<(ConnectionId, Candidate)> {
-        let unwanted = self.spare.as_ref().is_some_and(|spare| self.is_unwanted(spare.candidate.address.ip(), now));
+        let unwanted = self.spare.as_ref().is_some_and(|spare| self.is_unwanted(spare.candidate.address, now));
         self.spare.take_if(|_| !unwanted).map(|spare| (spare.connection, spare.candidate))
     }
 
@@ -239,7 +239,7 @@ impl Keeper {
         else {
             return;
         };
-        let apart = self.leads_elsewhere(candidate.address.ip()) || self.doubt == Some(Doubt::Stays);
+        let apart = self.leads_elsewhere(candidate.address) || self.doubt == Some(Doubt::Stays);
         let heir = self.succession.heir(apart);
         if let Some(doubted) = self.links.remove(&heir.number) {
             self.succession.handle_lost(heir.number, false);

@@ -8,7 +8,7 @@ mod refused;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    net::IpAddr,
+    net::SocketAddr,
     time::Duration,
 };
 
@@ -51,7 +51,8 @@ pub struct Keeper {
     spare: Option<Spare>,
     /// The newest places that any source named; at most [`candidate::CANDIDATES_MAX`] count.
     known: Vec<(Candidate, Source)>,
-    units: BTreeMap<IpAddr, Unit>,
+    /// The unit of each place that names one.
+    units: BTreeMap<SocketAddr, Unit>,
     /// The unit of each session that had a link, where it is known.
     homes: BTreeMap<u64, Unit>,
     avoided: BTreeMap<Unit, Avoided>,
@@ -211,7 +212,7 @@ impl Keeper {
         if !prepared.places.is_empty() {
             let places = prepared.places.iter();
             self.units =
-                places.clone().filter_map(|place| Some((place.candidate.address.ip(), place.unit.clone()?))).collect();
+                places.clone().filter_map(|place| Some((place.candidate.address, place.unit.clone()?))).collect();
             self.known = places.map(|place| (place.candidate, place.source)).collect();
         }
         let known = candidate::merge(self.known.iter().copied());
@@ -219,7 +220,7 @@ impl Keeper {
         let mut ranked = candidate::rank(&known, &self.records, self.seed, now);
         self.avoided.retain(|_, avoided| now < avoided.until + AVOID_MAX);
         // The pairs that start together share an address, and so stay neighbours.
-        ranked.sort_by_key(|ranked| self.is_unwanted(ranked.candidate.address.ip(), now));
+        ranked.sort_by_key(|ranked| self.is_unwanted(ranked.candidate.address, now));
         self.spread(&mut ranked, now);
         let mut config = self.config.establish.clone();
         config.race.stagger_max = self.stagger_max.unwrap_or(config.race.stagger_max);
@@ -451,11 +452,11 @@ impl Keeper {
     /// Lets the second address be one of another unit, where one is known and has not failed: what is wrong with the first address is often
     /// wrong with its whole unit, or with the way to it.
     fn spread(&self, ranked: &mut [RankedCandidate], now: Time) {
-        let unit = |ranked: &RankedCandidate| self.units.get(&ranked.candidate.address.ip());
+        let unit = |ranked: &RankedCandidate| self.unit_of(ranked.candidate.address);
         let Some(first) = ranked.first().copied() else { return };
         let Some(home) = unit(&first) else { return };
         let is_sound = |ranked: &RankedCandidate| {
-            let address = ranked.candidate.address.ip();
+            let address = ranked.candidate.address;
             !self.is_unwanted(address, now) && self.records.get(ranked.candidate, now).is_none_or(Record::is_good)
         };
         let other = |ranked: &RankedCandidate| unit(ranked).is_some_and(|unit| unit != home) && is_sound(ranked);
@@ -535,10 +536,19 @@ impl Keeper {
         self.session_of(connection).is_some_and(|session| self.succession.for_request() == Some(session))
     }
 
+    /// Returns the unit of an address; of one at an unknown port, that of its host's others if they have one in common.
+    fn unit_of(&self, address: SocketAddr) -> Option<&Unit> {
+        self.units.get(&address).or_else(|| {
+            let mut of_host = self.units.iter().filter(|(known, _)| known.ip() == address.ip()).map(|(_, unit)| unit);
+            let first = of_host.next()?;
+            of_host.all(|unit| unit == first).then_some(first)
+        })
+    }
+
     /// Says whether an address is known to belong to another unit than the current session.
-    fn leads_elsewhere(&self, address: IpAddr) -> bool {
+    fn leads_elsewhere(&self, address: SocketAddr) -> bool {
         let home = self.succession.current().and_then(|session| self.homes.get(&session));
-        match (home, self.units.get(&address)) {
+        match (home, self.unit_of(address)) {
             (Some(home), Some(unit)) => home != unit,
             (Some(_) | None, _) => false,
         }
@@ -557,8 +567,8 @@ impl Keeper {
     }
 
     /// Says whether other units come before the one of an address: it is avoided, or its link is doubted.
-    fn is_unwanted(&self, address: IpAddr, now: Time) -> bool {
-        let Some(unit) = self.units.get(&address) else { return false };
+    fn is_unwanted(&self, address: SocketAddr, now: Time) -> bool {
+        let Some(unit) = self.unit_of(address) else { return false };
         let doubted =
             self.succession.current().filter(|_| self.doubt.is_some()).and_then(|session| self.homes.get(&session));
         doubted == Some(unit) || self.is_avoided(unit, now)

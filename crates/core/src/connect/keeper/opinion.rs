@@ -43,8 +43,8 @@ impl Keeper {
             return self.move_to((connection, candidate), home, now);
         }
         let is_elsewhere = |candidate: Candidate| {
-            let ip = candidate.address.ip();
-            self.units.get(&ip).is_some_and(|unit| *unit != home) && !self.is_unwanted(ip, now)
+            let address = candidate.address;
+            self.unit_of(address).is_some_and(|unit| *unit != home) && !self.is_unwanted(address, now)
         };
         let is_begun = |connection: ConnectionId| {
             let passage = self.passages.get(&connection);
@@ -136,7 +136,7 @@ impl Keeper {
         let is_smoother = |connection: ConnectionId| {
             let passage = self.passages.get(&connection).filter(|passage| passage.is_smooth())?;
             let candidate = passage.candidate();
-            let is_elsewhere = self.units.get(&candidate.address.ip()).is_some_and(|unit| unit != home);
+            let is_elsewhere = self.unit_of(candidate.address).is_some_and(|unit| unit != home);
             is_elsewhere.then_some((connection, candidate))
         };
         let begun = self.attempt.iter().flat_map(Attempt::connections);
@@ -201,7 +201,7 @@ impl Keeper {
 
     fn current_unit(&self) -> Option<Unit> {
         let link = self.open_link()?;
-        self.units.get(&link.candidate.address.ip()).cloned()
+        self.unit_of(link.candidate.address).cloned()
     }
 }
 

@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use super::*;
 use crate::{CarrierKind, connect::FailReason};
 
@@ -168,6 +170,29 @@ fn a_doubted_link_is_left_for_another_unit_and_finishes_what_it_has() {
     assert_eq!((link.session, link.is_doubted), (2, false));
     client.keeper.handle_ended(old, Ended::Orderly, client.now);
     assert_eq!(client.follow(), ["settle 1, gap false"]);
+}
+
+#[test]
+fn units_at_one_host_are_told_apart_by_their_ports() {
+    let mut client = Client::new();
+    let place = |port: u16, unit: Option<&str>| Place {
+        candidate: Candidate { address: format!("{A}:{port}").parse().unwrap(), carrier: CarrierKind::Tls },
+        source: Source::Config,
+        unit: unit.map(Unit::from),
+    };
+    let places = vec![place(1, Some("a")), place(2, Some("b"))];
+    client.keeper.handle_prepared(client.generation, Prepared { places, ticket: None }, client.now);
+    client.follow();
+    let session = client.number(A);
+    client.keeper.handle_connected(session, Duration::from_millis(50), client.now);
+    client.follow();
+    client.welcome(A);
+    client.follow();
+    let [home, other] = [1, 2].map(|port| format!("{A}:{port}").parse().unwrap());
+    let is_home = client.keeper.open_link().unwrap().candidate.address == home;
+    assert_eq!([client.keeper.leads_elsewhere(home), client.keeper.leads_elsewhere(other)], [!is_home, is_home]);
+    let unknown: SocketAddr = format!("{A}:3").parse().unwrap();
+    assert_eq!(client.keeper.unit_of(unknown), None, "the host has two units");
 }
 
 #[test]

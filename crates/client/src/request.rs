@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
-use ropeway_core::request::Way;
+use ropeway_core::request::{KEY_HEADER, Way};
 use serde::Serialize;
 
 use crate::{
     Body, Error, Response,
     client::Handle,
     density::{self, Wishes},
-    exchange::{IDEMPOTENCY_KEY, Options},
+    exchange::Options,
     pace::Pauses,
 };
 
@@ -106,7 +106,7 @@ impl RequestBuilder {
 
     /// Adds an `Idempotency-Key`, by which the service knows a second send of the same request: it may be sent again then.
     pub fn idempotency_key(self, key: &str) -> Self {
-        self.header(IDEMPOTENCY_KEY, key)
+        self.header(KEY_HEADER, key)
     }
 
     /// Takes this way and no other.

@@ -62,7 +62,7 @@ mod tests {
         io::{Read, Write},
         path::PathBuf,
         process::Stdio,
-        time::Duration,
+        time::{Duration, Instant},
     };
 
     use super::*;
@@ -76,8 +76,11 @@ mod tests {
             (task, spawn_for_lab(command).expect("cat can be started"))
         });
         let (task, mut cat) = asking.join().expect("it does not panic");
+        // Its children learn of its end a moment after `join` does.
+        let until = Instant::now() + GONE_WITHIN;
         while task.exists() {
-            thread::sleep(Duration::from_millis(1));
+            assert!(Instant::now() < until, "a thread that was joined goes on");
+            thread::yield_now();
         }
         let mut echoed = [0];
         cat.stdin.take().expect("a pipe").write_all(b"x").expect("it reads");
@@ -85,4 +88,6 @@ mod tests {
         assert_eq!(echoed, *b"x");
         cat.wait().expect("it ends with its input");
     }
+    /// How long a thread that was joined may still be seen. 10 s; it takes microseconds on an idle machine.
+    const GONE_WITHIN: Duration = Duration::from_secs(10);
 }

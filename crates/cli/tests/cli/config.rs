@@ -1,5 +1,6 @@
 //! `ropeway config`.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -90,7 +91,6 @@ fn what_the_first_start_makes_may_be_missing() {
 
 #[test]
 fn a_check_changes_no_file_and_no_folder_that_is_named() {
-    use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     place.write("p.secret", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
     std::fs::create_dir(place.path("folder")).expect("made");

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, h
 use http_body_util::BodyExt as _;
 use ropeway_core::{
     Retry, Side,
-    request::{Batch, BatchConfig, BatchId, RoutePattern, Way, is_idempotent},
+    request::{Batch, BatchConfig, BatchId, KEY_HEADER, RoutePattern, Way, is_idempotent},
     wire::{
         batch::{AnswerReader, BATCH_PATH, BATCH_TYPE, PartAnswer, PartWriter},
         list::INTERNAL_AUTHORITY,
@@ -24,7 +24,7 @@ use crate::{
     Body, Error, Phase, Timeline,
     client::Handle,
     decode,
-    exchange::{self, IDEMPOTENCY_KEY, Options},
+    exchange::{self, Options},
     shared::{ANSWER_WITHIN, lock},
 };
 
@@ -207,7 +207,7 @@ impl Waiting {
 impl Part {
     fn of(call: &Call) -> Option<Self> {
         let (method, headers) = (call.request.method(), call.request.headers());
-        let idempotent = call.options.idempotent || is_idempotent(method) || headers.contains_key(IDEMPOTENCY_KEY);
+        let idempotent = call.options.idempotent || is_idempotent(method) || headers.contains_key(KEY_HEADER);
         let body = call.request.body().bytes()?.clone();
         let mut headers = headers.clone();
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));

@@ -10,13 +10,13 @@ use std::{
 use http::{HeaderName, Request, Response};
 use ropeway_core::{
     Time,
-    request::{Rung, TryEnd, Way},
+    request::{KEY_HEADER, Rung, TryEnd, Way},
     session::Machine as _,
 };
 use ropeway_net::link::{HandedOver, Handovers};
 
 use super::{
-    IDEMPOTENCY_KEY, Run,
+    Run,
     held::Held,
     link,
     plan::Ways,
@@ -234,7 +234,7 @@ impl Run {
             Way::Plain => false,
         };
         let headers = request.headers_mut();
-        if ways.is_served && is_encrypted && headers.contains_key(IDEMPOTENCY_KEY) {
+        if ways.is_served && is_encrypted && headers.contains_key(KEY_HEADER) {
             headers.insert(KEY_SCOPE, self.handle.shared().key_scope());
         }
     }
@@ -268,7 +268,7 @@ impl Run {
             handle: self.handle.clone(),
             host: self.host.clone(),
             idempotent: ways.facts.idempotent,
-            is_keyed: ways.is_served && self.head.headers().contains_key(IDEMPOTENCY_KEY),
+            is_keyed: ways.is_served && self.head.headers().contains_key(KEY_HEADER),
             first_byte: rung.first_byte,
             shape: if rung.is_last { Shape::Http10 } else { Shape::Http11 },
             slot: Arc::clone(&self.body),

@@ -75,13 +75,10 @@ impl Run {
         let mut view = views.borrow_and_update().clone();
         let mut ways = self.first_ways(&view, &mut changes).await?;
         let link = view.link(ways.is_known, self.began, shared.clock.now());
-        let until = self.began + self.within() - self.within() / END_SHARE;
         let config = LadderConfig {
-            link_wait: self.total().map_or_else(|| self.wait(), |total| shared.config.link_wait.unwrap_or(total)),
             refused_wait: shared.config.refused_wait,
-            link_wait_until: Some(until),
             links_max: ways.links_max,
-            ..LadderConfig::default()
+            ..LadderConfig::timed(self.within(), shared.config.link_wait.or(self.total()), self.began)
         };
         let rungs = ways.rungs.iter().copied();
         let mut ladder = Ladder::new(config, ways.facts, rungs, link, &mut shared.budget(), shared.clock.now());
@@ -93,9 +90,7 @@ impl Run {
             if let Some(answer) = self.follow(&mut ladder, &mut climb, &ways, &view)? {
                 return Ok(answer);
             }
-            let until = climb.unavailable.is_some().then_some(until);
-            let wake = [ladder.poll_timeout(), until].into_iter().flatten().min();
-            let wake = wake.map_or_else(far, |at| shared.clock.instant(at));
+            let wake = ladder.poll_timeout().map_or_else(far, |at| shared.clock.instant(at));
             let event = tokio::select! {
                 ended = climb.next() => Event::Ended(ended.0, ended.1),
                 // The sender lives as long as `shared`.
@@ -109,10 +104,6 @@ impl Run {
                     if let Some(answer) = self.handle_sent(number, sent, &mut ladder, &mut climb)? {
                         return Ok(answer);
                     }
-                }
-                Event::Timeout if until.is_some_and(|until| until <= now) => {
-                    // In time to be read.
-                    return climb.unavailable.take().map(|kept| self.give(kept)).ok_or(Error::Closed);
                 }
                 Event::Timeout => ladder.handle_timeout(&mut shared.budget(), now),
                 Event::View => {
@@ -373,9 +364,6 @@ impl View {
         }
     }
 }
-
-/// Share of a request's time that is left for saying why there was no link. 1/32; our choice.
-const END_SHARE: u32 = 32;
 
 /// A time that does not come while a request lives.
 fn far() -> Instant {

@@ -144,8 +144,8 @@ impl Run {
         self.options.timeout.or(self.handle.shared().config.timeout)
     }
 
-    /// Returns how long a link or an access list is waited for, unless the app gave the request more time.
-    fn wait(&self) -> Duration {
+    /// Returns how long an access list is waited for: as long as a link of a request without a time of its own.
+    fn list_wait(&self) -> Duration {
         self.handle.shared().config.link_wait.unwrap_or(LadderConfig::default().link_wait)
     }
 
@@ -265,9 +265,6 @@ fn with_timeline(mut error: Error, known: Timeline) -> Error {
     }
     error
 }
-
-/// Header by which a client lets a request be executed twice (draft-ietf-httpapi-idempotency-key-header).
-pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 #[cfg(test)]
 mod tests {

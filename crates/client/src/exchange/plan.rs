@@ -4,12 +4,14 @@ use std::{net::SocketAddr, time::Duration};
 
 use ropeway_core::{
     policy::{LadderStep, RouteRules},
-    request::{AtHand, HELD_BYTES_MAX, LinkView, NoPlan, RequestFacts, Rung, Target, Way, is_idempotent, plan},
+    request::{
+        AtHand, HELD_BYTES_MAX, KEY_HEADER, LinkView, NoPlan, RequestFacts, Rung, Target, Way, is_idempotent, plan,
+    },
 };
 
 use tokio::{sync::watch, time::timeout_at};
 
-use super::{IDEMPOTENCY_KEY, Run};
+use super::Run;
 use crate::{
     Error,
     shared::{View, changed},
@@ -94,7 +96,7 @@ impl Run {
     ) -> Result<Ways, Error> {
         let shared = self.handle.shared();
         let until = |wait: Duration| shared.clock.instant(self.began + wait);
-        let (soon, late) = (until(shared.config.refused_wait.min(self.wait())), until(self.wait()));
+        let (soon, late) = (until(shared.config.refused_wait.min(self.list_wait())), until(self.list_wait()));
         loop {
             // Asked first: a list that comes in between is seen as a change.
             let awaited = shared.sources().filter(|sources| is_awaited(sources.list_state()));
@@ -129,7 +131,7 @@ impl Run {
     /// A key makes it so where its reader is the host itself. The gateways remember keys each for itself, so that behind them it does
     /// if the service remembers them.
     fn is_idempotent(&self, is_served: bool, rules: &RouteRules) -> bool {
-        let has_key = self.head.headers().contains_key(IDEMPOTENCY_KEY);
+        let has_key = self.head.headers().contains_key(KEY_HEADER);
         let is_key_known = !is_served || rules.idempotency_keys;
         self.options.idempotent || is_idempotent(self.head.method()) || (has_key && is_key_known)
     }
@@ -210,7 +212,7 @@ impl Run {
                 format!("no access list is believed{trouble}")
             }
             ListState::Missing => {
-                format!("no access list has come within {} ms{trouble}", self.wait().as_millis())
+                format!("no access list has come within {} ms{trouble}", self.list_wait().as_millis())
             }
             ListState::Unwanted => "the app names no key of access lists (`Builder::list_key`)".to_owned(),
         }

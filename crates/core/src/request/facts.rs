@@ -1,6 +1,6 @@
 //! What of a request decides how often it may be sent.
 
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 
 /// What of a request decides whether it may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +28,15 @@ pub fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE].contains(method)
 }
 
-/// Says whether a status tells that a service cannot be had for now: 502, 503 or 504 (RFC 9110 sections 15.6.3 to 15.6.5). By another way
+/// Says whether a status tells that a service cannot be had at present: 502, 503 or 504 (RFC 9110 sections 15.6.3 to 15.6.5). By another way
 /// it may be had.
 #[must_use]
 pub fn is_unavailable(status: StatusCode) -> bool {
     [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(&status)
 }
+
+/// Header of the key by which whoever reads it knows a request again (draft-ietf-httpapi-idempotency-key-header).
+pub const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Response header by which a gateway says, on a 502, 503 or 504 of its own, that the request was not executed.
 pub const NOT_EXECUTED_HEADER: &str = "ropeway-not-executed";

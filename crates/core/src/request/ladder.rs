@@ -19,9 +19,9 @@ use crate::Time;
 ///
 /// A way that fails before the request was handed over is followed by the next at once and free of charge; so is the first whose
 /// answer says that it was not executed. Where it may have been executed, an answer of 502, 503 or 504 included, only a request that may
-/// be executed twice goes on, and pays from the client's [`Budget`]. A way that takes long to get the request handed over is left for the next. One that takes its time
-/// to answer is not given up: the next one starts beside it, and the first answer counts. What may not be executed twice waits for the
-/// one way it was handed to.
+/// be executed twice goes on, and pays from the client's [`Budget`]. A way that takes long to get the request handed over is left for the
+/// next. One that takes its time to answer is not given up: the next one starts beside it, and the first answer counts. What may not be
+/// executed twice waits for the one way it was handed to.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     config: LadderConfig,
@@ -48,6 +48,8 @@ pub struct Ladder {
     last: Option<TryEnd>,
     /// One of them may have run.
     may_have_run: bool,
+    /// The owner has an answer for the app, that the service cannot be had, if nothing better comes.
+    has_answer: bool,
     has_failed: bool,
     outputs: VecDeque<LadderOutput>,
 }
@@ -78,6 +80,7 @@ impl Ladder {
             is_counted: false,
             last: None,
             may_have_run: false,
+            has_answer: false,
             has_failed: false,
             outputs: VecDeque::new(),
         };
@@ -177,6 +180,7 @@ impl Ladder {
         self.last = Some(end);
         self.is_large |= end == TryEnd::TooLarge;
         self.may_have_run |= matches!(end, TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable);
+        self.has_answer |= end == TryEnd::Unavailable;
         self.leave_held_ways();
         let again = self.facts.replayable;
         let goes_on = match end {
@@ -216,6 +220,11 @@ impl Ladder {
 
     /// Takes in that time has passed.
     pub fn handle_timeout(&mut self, budget: &mut Budget, now: Time) {
+        if self.answers_at().is_some_and(|at| at <= now) {
+            self.rungs.clear();
+            self.tries.clear();
+            return self.fail_unless_running();
+        }
         let due: Vec<TryId> = self
             .tries
             .iter()
@@ -266,7 +275,7 @@ impl Ladder {
     /// Returns the next deadline.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.tries.values().filter_map(|running| self.due(running)).min()
+        self.tries.values().filter_map(|running| self.due(running)).chain(self.answers_at()).min()
     }
 
     /// Returns the next thing the owner has to do.
@@ -278,6 +287,11 @@ impl Ladder {
     #[must_use]
     pub fn waits_for_link(&self) -> bool {
         self.waiting().is_some()
+    }
+
+    /// Returns when the app has the answer there is, in time to be read.
+    fn answers_at(&self) -> Option<Time> {
+        self.config.wait_until.filter(|_| self.has_answer && !self.has_failed)
     }
 
     fn waiting(&self) -> Option<TryId> {
@@ -474,7 +488,7 @@ impl Ladder {
                 hopes + wait
             }
         };
-        self.config.link_wait_until.map_or(until, |latest| until.min(latest))
+        self.config.wait_until.map_or(until, |latest| until.min(latest))
     }
 }
 

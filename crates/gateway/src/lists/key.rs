@@ -144,11 +144,17 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_key_is_made_on_the_first_start_and_stays_its_owners_alone() {
+    /// An empty folder, and the configuration of a gateway whose data is there.
+    fn empty() -> (tempfile::TempDir, Config) {
         let folder = tempfile::tempdir().expect("a folder");
         let mut config = Config::default();
         config.gateway.data_dir = folder.path().into();
+        (folder, config)
+    }
+
+    #[test]
+    fn a_key_is_made_on_the_first_start_and_stays_its_owners_alone() {
+        let (folder, config) = empty();
         let first = ListSigner::open(&config).expect("made");
         assert_eq!(ListSigner::open(&config).expect("read").key(), first.key());
         let mode = std::fs::metadata(folder.path().join("list.key")).expect("there").permissions().mode();
@@ -157,9 +163,7 @@ mod tests {
 
     #[test]
     fn a_key_that_gateways_share_is_read_from_its_file_and_never_made() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut config = Config::default();
-        config.gateway.data_dir = folder.path().into();
+        let (folder, mut config) = empty();
         let own = ListSigner::open(&config).expect("made");
         let shared = folder.path().join("shared.key");
         config.list.key_file = Some(shared.clone());
@@ -172,9 +176,7 @@ mod tests {
 
     #[test]
     fn a_file_without_a_key_is_named_with_what_to_do() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut config = Config::default();
-        config.gateway.data_dir = folder.path().into();
+        let (folder, config) = empty();
         let other = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         for text in ["", "garbage", &other] {
             std::fs::write(folder.path().join("list.key"), text).expect("written");

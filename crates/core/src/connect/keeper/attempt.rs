@@ -104,7 +104,7 @@ impl Keeper {
             return;
         }
         if let Some(passage) = passage {
-            self.refused.handle_failed(passage.candidate().address, reason, now);
+            self.denials.handle_failed(passage.candidate().address, reason, now);
         }
         self.with_attempt(connection, |establish, attempt| establish.handle_failed(attempt, reason, now));
         if let Some(attempt) = &mut self.attempt {
@@ -200,7 +200,7 @@ impl Keeper {
                 EstablishOutput::Lost { untrusted } => return self.lose(untrusted, now),
                 EstablishOutput::Scored { candidate, score } => self.records.observe(candidate, score, now),
                 EstablishOutput::Start { attempt: number, candidate } => {
-                    self.refused.handle_dial(candidate.address);
+                    self.denials.handle_dial(candidate.address);
                     let connection = self.next_connection(candidate, now);
                     if let Some(attempt) = &mut self.attempt {
                         attempt.connections.insert(number, connection);
@@ -292,7 +292,7 @@ impl Keeper {
     /// Lets requests wait on, since an attempt to get a link came further.
     fn show_life(&mut self, now: Time) {
         self.alive_at = Some(now);
-        self.refused.handle_life();
+        self.denials.handle_life();
         self.outputs.push_back(KeeperOutput::Changed);
     }
 

@@ -1,10 +1,10 @@
 //! Keeps a client's link: when one is sought, where, for which session, and what becomes of those it replaces.
 
 mod attempt;
+mod denials;
 mod opinion;
 mod output;
 mod passage;
-mod refused;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,7 +15,7 @@ use std::{
 pub use self::output::{
     ConnectionId, DropReason, Ended, KeeperConfig, KeeperFailure, KeeperOutput, OpenLink, Place, Prepared, Unit,
 };
-use self::{attempt::Attempt, opinion::Opinion, passage::Passage, refused::Refused};
+use self::{attempt::Attempt, denials::Denials, opinion::Opinion, passage::Passage};
 use super::{
     Candidate, Establish, GreetFailure, LostReason, Means, OtherNetworks, RankedCandidate, Reconnect, ReconnectOutput,
     Record, Records, Remedy, Source, candidate, remedy,
@@ -69,7 +69,7 @@ pub struct Keeper {
     sought_since: Option<Time>,
     /// No candidate gave one since then.
     is_exhausted: bool,
-    refused: Refused,
+    denials: Denials,
     /// The longest stagger of a race, where the gateways ask for another than the configuration has.
     stagger_max: Option<Duration>,
     outputs: VecDeque<KeeperOutput>,
@@ -134,7 +134,7 @@ impl Keeper {
             alive_at: None,
             sought_since: None,
             is_exhausted: false,
-            refused: Refused::default(),
+            denials: Denials::default(),
             stagger_max: None,
             outputs: VecDeque::new(),
         }
@@ -166,7 +166,7 @@ impl Keeper {
             None if self.is_blocked => LinkView::None,
             None => {
                 let (since, alive_at, is_exhausted) = (self.sought_since, self.alive_at, self.is_exhausted);
-                LinkView::Sought { since, alive_at, is_exhausted, denied: self.refused.denied() }
+                LinkView::Sought { since, alive_at, is_exhausted, denied: self.denials.denied() }
             }
         }
     }
@@ -470,7 +470,7 @@ impl Keeper {
     /// Begins an attempt: addresses and ticket are fetched first.
     fn prepare(&mut self, restarts: u32) {
         self.stop_attempt();
-        self.refused.handle_attempt();
+        self.denials.handle_attempt();
         self.generations += 1;
         self.attempt = Some(Attempt::new(self.generations, restarts));
         self.outputs.push_back(KeeperOutput::Prepare { generation: self.generations });

@@ -20,9 +20,9 @@ pub struct LadderConfig {
     /// then, at the stagger of unknown ones; our choice. The client waits for as long as the app gave the request, if it did
     /// (decision 0033).
     pub link_wait: Duration,
-    /// No link is waited for beyond this time, whatever comes further: what says why there is none comes before the end of the request's
-    /// own time. By default there is no such time.
-    pub link_wait_until: Option<Time>,
+    /// Nothing better is waited for beyond this time, neither a link, whatever comes further, nor another answer than that the service
+    /// cannot be had: what the app is told comes before the end of the request's own time. By default there is no such time.
+    pub wait_until: Option<Time>,
     /// How long a request that has no other way waits for a link where every place refuses, again and again. 3 s; curl's manual,
     /// `--retry`: the waits before its first two repetitions, 1 s and 2 s. A gateway that starts again has that long (decision 0029).
     pub refused_wait: Duration,
@@ -33,6 +33,18 @@ pub struct LadderConfig {
     pub links_max: u32,
 }
 
+impl LadderConfig {
+    /// Returns the waits of a request that begins now and may take so long until the head of its answer. `link_wait` is how long a link is
+    /// waited for in which nothing comes further: what the app says of that, or else the time it gave the request (decision 0033);
+    /// the default where it gave none.
+    #[must_use]
+    pub fn timed(within: Duration, link_wait: Option<Duration>, now: Time) -> Self {
+        let waits = Self::default();
+        let wait_until = Some(now + within - within / END_SHARE);
+        Self { link_wait: link_wait.unwrap_or(waits.link_wait), wait_until, ..waits }
+    }
+}
+
 impl Default for LadderConfig {
     fn default() -> Self {
         Self {
@@ -40,10 +52,13 @@ impl Default for LadderConfig {
             link_patience_min: Duration::from_millis(500),
             link_patience_alive: Duration::from_secs(8),
             link_wait: Duration::from_secs(10),
-            link_wait_until: None,
+            wait_until: None,
             refused_wait: Duration::from_secs(3),
             offline_wait: Duration::from_secs(10),
             links_max: TRIES_MAX.into(),
         }
     }
 }
+
+/// Share of a request's time that is left for telling the app what came of it. 1/32; our choice.
+const END_SHARE: u32 = 32;

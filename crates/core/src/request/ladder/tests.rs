@@ -211,6 +211,22 @@ fn an_answer_that_the_service_cannot_be_had_neither_moves_the_link_nor_waits_for
 }
 
 #[test]
+fn an_answer_that_the_service_cannot_be_had_is_the_apps_in_time_though_another_way_is_silent() {
+    let config = LadderConfig::timed(Duration::from_secs(32), None, Time::ZERO);
+    let mut budget = Budget::new();
+    let mut ladder = Ladder::new(config, GET, [NAME, NAME], LinkView::None, &mut budget, Time::ZERO);
+    ladder.handle_ended(TryId(1), TryEnd::Unavailable, &mut budget, at(1));
+    while let Some(at) = ladder.poll_timeout().filter(|due| *due < at(31)) {
+        ladder.handle_timeout(&mut budget, at);
+    }
+    assert_eq!(ladder.poll_timeout(), Some(at(31)), "a 32nd is left");
+    ladder.handle_timeout(&mut budget, at(31));
+    let outputs: Vec<LadderOutput> = std::iter::from_fn(|| ladder.poll_output()).collect();
+    assert_eq!(outputs.last(), Some(&LadderOutput::Fail(Failure::OutcomeUnknown)), "{outputs:?}");
+    assert_eq!(ladder.poll_timeout(), None);
+}
+
+#[test]
 fn beside_a_late_try_each_further_one_is_paid_for() {
     for end in [TryEnd::MayHaveRun, TryEnd::Unavailable] {
         let mut climb = Climb::new(GET, &[NAME, NAME, NAME, NAME], LinkView::None);

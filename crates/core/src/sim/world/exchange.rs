@@ -3,15 +3,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 
 use super::ORIGIN;
 use crate::{
     Time,
     policy::Policy,
     request::{
-        Answered, Ask, Budget, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, RequestFacts, Rung,
-        Timeouts, TryEnd, TryId, Way, is_idempotent,
+        Answered, Ask, Budget, KEY_HEADER, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER,
+        RequestFacts, Rung, Timeouts, TryEnd, TryId, Way, is_idempotent,
     },
     session::{Client, Closed, Machine as _, MuxEvent},
     sim::work::{DEADLINE, Task},
@@ -130,10 +130,7 @@ impl Exchange {
                     policy: &Policy::default(),
                 };
                 let rung = Rung { first_byte: timeouts.first_byte(&ask, now), ..RUNG };
-                // As the client has it for an app that gives a request so long.
-                let until = now + DEADLINE - DEADLINE / 32;
-                let config =
-                    LadderConfig { link_wait: DEADLINE, link_wait_until: Some(until), ..LadderConfig::default() };
+                let config = LadderConfig::timed(DEADLINE, Some(DEADLINE), now);
                 self.ladder = Some(Ladder::new(config, self.facts, [rung], link, budget, now));
             }
         }
@@ -297,13 +294,10 @@ fn head(task: &Task, number: u64) -> RequestHead {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(task.body_bytes));
     }
     if task.has_key {
-        headers.insert(KEY, HeaderValue::from(number));
+        headers.insert(KEY_HEADER, HeaderValue::from(number));
     }
     RequestHead { method: task.method.clone(), uri, headers }
 }
-
-/// Header of the key by which a service knows a request again (draft-ietf-httpapi-idempotency-key-header).
-pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Says why a client gives an exchange up.
 pub(super) const CANCELLED: (ResetCode, &str) = (ResetCode::Cancelled, "the request is no longer wanted");

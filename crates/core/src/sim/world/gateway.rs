@@ -15,12 +15,12 @@ use rand_pcg::Pcg32;
 use super::{
     ORIGIN, UNIX_MS,
     carrier::{Carrier, binding},
-    exchange::KEY,
     origin::{self, Origin},
 };
 use crate::{
     CarrierKind, Time,
     random::stream,
+    request::KEY_HEADER,
     session::{
         Accept, Admitted, Cookie, LinkError, Machine as _, MuxConfig, MuxEvent, OutboxConfig, Refusal, Server,
         ServerConfig, SessionId,
@@ -352,7 +352,7 @@ impl Gateway {
                 MuxEvent::Request { channel, head, end } => {
                     held.requests.insert(
                         channel,
-                        Request { uri: head.uri, has_key: head.headers.contains_key(KEY), body_bytes: 0 },
+                        Request { uri: head.uri, has_key: head.headers.contains_key(KEY_HEADER), body_bytes: 0 },
                     );
                     complete.extend(end.then_some(channel));
                 }

@@ -3,6 +3,7 @@
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use ring::digest::{Context, SHA256};
+pub use ropeway_core::request::KEY_HEADER;
 use ropeway_core::request::idempotency::{Fingerprint, Scope};
 
 use super::super::{Peer, ProxyError};
@@ -144,9 +145,6 @@ fn part(context: &mut Context, bytes: &[u8]) {
 fn digest(context: Context) -> [u8; 32] {
     context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
-
-/// Request header by which a client says that requests with the same value are one (draft-ietf-httpapi-idempotency-key-header-07).
-pub const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Request header with a secret of the sender, at least 16 bytes that nobody can guess: repeats of a keyed request that bring the
 /// same one are known again whichever way they come. New for every user; taken off before the request goes on, and not heeded in

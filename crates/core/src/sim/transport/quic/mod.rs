@@ -19,7 +19,7 @@ use super::{
 use crate::Time;
 
 mod loss;
-mod mtu;
+pub(super) mod mtu;
 mod packet;
 mod path;
 mod space;

@@ -82,7 +82,7 @@ pub(super) const DATAGRAM_BYTES: usize = 1_200;
 const DATAGRAM_BYTES_MAX: usize = 1_452;
 
 /// A step of fewer bytes ends the search; that of `ropeway-net`.
-const STEP_BYTES_MIN: usize = 200;
+pub(in crate::sim::transport) const STEP_BYTES_MIN: usize = 200;
 
 /// How often a datagram is tried before it counts as too long. 3; RFC 8899 section 5.1.2, MAX_PROBES.
 const TRIES: u32 = 3;

@@ -20,7 +20,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use super::{Capacity, Direction, DirectionSpec, LinkModel};
 use crate::{
     CarrierKind, Time,
-    sim::transport::{Connection, End, Segment, Transport},
+    sim::transport::{Connection, End, Segment, Transport, quic::mtu::STEP_BYTES_MIN},
 };
 
 /// Both ends of a connection.
@@ -196,7 +196,7 @@ fn configs() -> (ClientConfig, ServerConfig) {
 
     // As in `ropeway-net`.
     let mut search = MtuDiscoveryConfig::default();
-    search.minimum_change(200);
+    search.minimum_change(u16::try_from(STEP_BYTES_MIN).unwrap());
     let transport = |search| {
         let mut transport = TransportConfig::default();
         transport.max_idle_timeout(Some(VarInt::from_u32(150_000).into())).mtu_discovery_config(search);

@@ -13,14 +13,14 @@ use crate::{
 /// An address counts as one that refuses if it did on one carrier and was silent on the others: a port of UDP where nobody listens
 /// says nothing.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refused {
+pub(super) struct Denials {
     places: BTreeMap<SocketAddr, Option<Denial>>,
     at: Option<Time>,
     /// The places are those of an attempt before.
     is_over: bool,
 }
 
-impl Refused {
+impl Denials {
     /// Takes in that another attempt begins; what is known stands until the first of its places is tried.
     pub(super) const fn handle_attempt(&mut self) {
         self.is_over = true;
@@ -77,35 +77,35 @@ mod tests {
     #[test]
     fn all_refuse_once_each_has_and_no_longer_when_another_attempt_or_sign_of_life_comes() {
         let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
-        let mut refused = Refused::default();
-        let at_of = |refused: &Refused| refused.denied().map(|denied| denied.at);
-        assert_eq!(at_of(&refused), None);
-        refused.handle_dial(one);
-        refused.handle_dial(other);
-        refused.handle_failed(one, FailReason::Refused, at(1));
-        refused.handle_failed(other, FailReason::TimedOut, at(2));
-        assert_eq!(at_of(&refused), None, "one was silent");
-        refused.handle_failed(other, FailReason::Refused, at(3));
-        assert_eq!(at_of(&refused), Some(at(3)));
-        refused.handle_attempt();
-        assert_eq!(at_of(&refused), Some(at(3)), "nothing new is known");
-        refused.handle_dial(one);
-        assert_eq!(at_of(&refused), None);
-        refused.handle_failed(one, FailReason::Refused, at(500));
-        assert_eq!(at_of(&refused), Some(at(500)));
-        refused.handle_life();
-        refused.handle_failed(one, FailReason::Refused, at(600));
-        assert_eq!(at_of(&refused), None);
+        let mut denials = Denials::default();
+        let at_of = |denials: &Denials| denials.denied().map(|denied| denied.at);
+        assert_eq!(at_of(&denials), None);
+        denials.handle_dial(one);
+        denials.handle_dial(other);
+        denials.handle_failed(one, FailReason::Refused, at(1));
+        denials.handle_failed(other, FailReason::TimedOut, at(2));
+        assert_eq!(at_of(&denials), None, "one was silent");
+        denials.handle_failed(other, FailReason::Refused, at(3));
+        assert_eq!(at_of(&denials), Some(at(3)));
+        denials.handle_attempt();
+        assert_eq!(at_of(&denials), Some(at(3)), "nothing new is known");
+        denials.handle_dial(one);
+        assert_eq!(at_of(&denials), None);
+        denials.handle_failed(one, FailReason::Refused, at(500));
+        assert_eq!(at_of(&denials), Some(at(500)));
+        denials.handle_life();
+        denials.handle_failed(one, FailReason::Refused, at(600));
+        assert_eq!(at_of(&denials), None);
     }
     #[test]
     fn where_the_device_has_no_route_to_one_and_another_refuses_it_is_offline() {
         let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
-        let mut refused = Refused::default();
-        refused.handle_dial(one);
-        refused.handle_failed(one, FailReason::Refused, at(1));
-        assert_eq!(refused.denied(), Some(Denied { at: at(1), why: Denial::Refused }));
-        refused.handle_dial(other);
-        refused.handle_failed(other, FailReason::Unreachable, at(2));
-        assert_eq!(refused.denied(), Some(Denied { at: at(2), why: Denial::Unreachable }));
+        let mut denials = Denials::default();
+        denials.handle_dial(one);
+        denials.handle_failed(one, FailReason::Refused, at(1));
+        assert_eq!(denials.denied(), Some(Denied { at: at(1), why: Denial::Refused }));
+        denials.handle_dial(other);
+        denials.handle_failed(other, FailReason::Unreachable, at(2));
+        assert_eq!(denials.denied(), Some(Denied { at: at(2), why: Denial::Unreachable }));
     }
 }

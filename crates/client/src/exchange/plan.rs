@@ -99,7 +99,7 @@ impl Run {
         let (soon, late) = (until(shared.config.refused_wait.min(self.list_wait())), until(self.list_wait()));
         loop {
             // Asked first: a list that comes in between is seen as a change.
-            let awaited = shared.sources().filter(|sources| is_awaited(sources.list_state()));
+            let awaited = shared.sources().filter(|sources| sources.list_state().is_awaited());
             let ways = self.ways(view);
             let Some(sources) = awaited.filter(|_| ways.is_err()) else { return ways };
             sources.handle_needed();
@@ -221,7 +221,7 @@ impl Run {
     /// Returns why there is no access list, where that is known.
     fn list_trouble(&self) -> Option<ListTrouble> {
         let sources = self.handle.shared().sources()?;
-        sources.list_trouble().filter(|_| is_awaited(sources.list_state()))
+        sources.list_trouble().filter(|_| sources.list_state().is_awaited())
     }
 
     /// Adds to an error of a request for which no way was found that a list was refused, which might have named others. That nobody could
@@ -275,11 +275,6 @@ impl Run {
             }
         }
     }
-}
-
-/// Says whether a list that comes may show other ways.
-const fn is_awaited(state: ListState) -> bool {
-    matches!(state, ListState::Missing | ListState::Held(Validity::Gone))
 }
 
 /// Says whether the access list names where a way leads.

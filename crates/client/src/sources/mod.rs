@@ -280,7 +280,7 @@ impl Sources {
     /// tried a moment ago.
     pub fn handle_needed(&self) {
         // Asked first, for this is asked often and changes little.
-        if matches!(self.list_state(), ListState::Missing | ListState::Held(Validity::Gone)) {
+        if self.list_state().is_awaited() {
             self.inner.change(Machine::handle_needed);
         }
     }

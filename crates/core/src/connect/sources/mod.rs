@@ -32,7 +32,7 @@ use crate::{
     Time,
     policy::Policy,
     random::within,
-    wire::list::{HostAddress, ListError, Validity, Verifier},
+    wire::list::{HostAddress, ListError, Verifier},
 };
 
 pub use self::{
@@ -174,8 +174,7 @@ impl Sources {
 
     /// A request finds no way that works without a list: where there is none one is fetched at once, at most every 5 s.
     pub fn handle_needed(&mut self, now: Time, wall_ms: u64) {
-        let is_wanted = matches!(self.list_state(now, wall_ms), ListState::Missing | ListState::Held(Validity::Gone));
-        if !is_wanted || self.round.is_some() {
+        if !self.list_state(now, wall_ms).is_awaited() || self.round.is_some() {
             return;
         }
         let soon = self.searched_at.map_or(now, |at| now.max(at + NEED_PAUSE));

@@ -17,6 +17,17 @@ pub enum ListState {
     Unwanted,
 }
 
+impl ListState {
+    /// Says whether a list that comes may show other ways.
+    #[must_use]
+    pub const fn is_awaited(self) -> bool {
+        match self {
+            Self::Held(Validity::Gone) | Self::Missing => true,
+            Self::Held(Validity::Addresses | Validity::Full) | Self::Unwanted => false,
+        }
+    }
+}
+
 /// Who gave a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListOrigin {

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     connect::Source,
     policy::RoutePolicy,
-    wire::list::{Ban, PipeKey, PlainKey},
+    wire::list::{Ban, PipeKey, PlainKey, Validity},
 };
 
 fn units_of(stage: &Stage) -> Vec<String> {

@@ -167,6 +167,7 @@ impl Engine {
             debug!(?output, "keeper");
             match output {
                 KeeperOutput::Changed => has_changed = true,
+                KeeperOutput::Cut { session } => self.cut(session),
                 KeeperOutput::Dial { connection, candidate } => self.dial(connection, candidate),
                 KeeperOutput::Drop { connection, reason } => self.drop_connection(connection, reason),
                 KeeperOutput::Exhausted => {
@@ -279,6 +280,13 @@ impl Engine {
         }
         self.connections.remove(&connection);
         self.keeper.handle_ended(connection, ended(how), self.shared.clock.now());
+    }
+
+    /// Ends what is under way on a session that has had no link for long.
+    fn cut(&self, number: u64) {
+        if let Some(member) = self.members.get(&number) {
+            member.session.with(|client, _| client.cut());
+        }
     }
 
     /// Ends a session: nothing will resume it.

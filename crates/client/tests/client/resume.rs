@@ -1,5 +1,7 @@
 //! Links that break under requests.
 
+use std::time::Duration;
+
 use ropeway::{CarrierKind, Error, Response, Retry};
 use ropeway_core::policy::{Policy, RoutePolicy};
 
@@ -54,6 +56,42 @@ async fn a_body_goes_on_where_it_broke() {
     }
     assert!(whole == big(3_000_000));
     assert_eq!(gateway.executed().len(), 1);
+}
+
+#[tokio::test]
+async fn a_body_over_a_link_that_falls_silent_for_good_goes_on_over_the_next_or_ends() {
+    let authority = Authority::new();
+    let gateway = TestGateway::start(&authority).await;
+    let relay = Relay::start(gateway.address()).await;
+    let client = builder(&authority, &[], CarrierKind::Tls)
+        .access_point_on(relay.address(), [CarrierKind::Tls])
+        .build()
+        .unwrap();
+    for is_gone in [false, true] {
+        let mut answer = soon(client.get("https://api.test/big/3000000").send()).await.unwrap();
+        let mut length = soon(answer.chunk()).await.unwrap().unwrap().len();
+        relay.freeze();
+        if is_gone {
+            gateway.stay_silent();
+        }
+        // From here on the time of every wait is skipped.
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        let ended = loop {
+            match answer.chunk().await {
+                Ok(Some(data)) => length += data.len(),
+                Ok(None) => break Ok(length),
+                Err(error) => break Err(error),
+            }
+        };
+        let took = began.elapsed();
+        tokio::time::resume();
+        match ended {
+            Ok(length) => assert!(!is_gone && length == 3_000_000, "{length}"),
+            Err(error) => assert!(matches!(error, Error::BodyCut { .. }), "{error:?}"),
+        }
+        assert!(took < Duration::from_secs(120), "{took:?}");
+    }
 }
 
 #[tokio::test]

@@ -237,6 +237,11 @@ impl Client {
     /// Gives the session up: no link will take it over, and its exchanges end as never seen or, once handed off, as unknown.
     pub fn abandon(&mut self) {
         self.resume = Bytes::new();
+        self.cut();
+    }
+
+    /// Ends what is under way, without a link, as never seen or, once handed off, as unknown; the session waits on for one.
+    pub fn cut(&mut self) {
         self.mux.abandon();
     }
 
@@ -447,6 +452,7 @@ impl Machine for Client {
         if self.awaits_answer() {
             match self.vigil.handle_timeout(now) {
                 Watch::Ask => self.ping(now),
+                Watch::Dead => return Err(LinkError::Silent),
                 Watch::Doubt if self.mux.can_move() || self.vigil.was_put_off() => {
                     self.vigil.handle_doubted();
                     self.events.push_back(ClientEvent::Doubted { can_move: self.mux.can_move() });

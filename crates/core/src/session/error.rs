@@ -26,7 +26,7 @@ pub enum LinkError {
         /// Bytes beyond the credit.
         excess: u64,
     },
-    /// Nothing came back for a heartbeat.
+    /// Nothing came back for a heartbeat, or for long while an answer is awaited.
     #[error("peer is silent")]
     Silent,
     /// A frame came where the protocol does not allow it.

@@ -1,5 +1,9 @@
 //! Which of a client's sessions takes new requests, and what becomes of the others.
 
+use std::time::Duration;
+
+use crate::Time;
+
 /// The sessions of one client: the current one, one that may take its place, and those that are being left.
 ///
 /// A session outlives its links, but not its gateway: where the client moves to another, the next link begins a new session, and the
@@ -19,6 +23,14 @@ struct Current {
     number: u64,
     open: bool,
     was_open: bool,
+    /// Since when it has no link, while something may be under way on it.
+    lost_at: Option<Time>,
+}
+
+impl Current {
+    const fn new(number: u64, open: bool) -> Self {
+        Self { number, open, was_open: open, lost_at: None }
+    }
 }
 
 /// The session the next link is for.
@@ -65,7 +77,7 @@ impl Succession {
             (Some(current), _) => Heir { number: current.number, fresh: false },
             (None, _) => {
                 self.made += 1;
-                self.current = Some(Current { number: self.made, open: false, was_open: false });
+                self.current = Some(Current::new(self.made, false));
                 Heir { number: self.made, fresh: true }
             }
         }
@@ -88,15 +100,14 @@ impl Succession {
     pub fn handle_open(&mut self, number: u64) -> Option<Over> {
         if self.next == Some(number) {
             self.next = None;
-            let replaced = self.current.replace(Current { number, open: true, was_open: true })?;
+            let replaced = self.current.replace(Current::new(number, true))?;
             if !replaced.open {
                 return Some(Over { number: replaced.number, gap: replaced.was_open });
             }
             return self.leave(replaced.number);
         }
         let current = self.current.as_mut().filter(|current| current.number == number)?;
-        current.open = true;
-        current.was_open = true;
+        *current = Current::new(number, true);
         self.next.take().map(|number| Over { number, gap: false })
     }
 
@@ -106,15 +117,15 @@ impl Succession {
         if self.current.is_none_or(|current| current.number != number) {
             return None;
         }
-        self.current = self.next.take().map(|number| Current { number, open: false, was_open: false });
+        self.current = self.next.take().map(|number| Current::new(number, false));
         self.leave(number)
     }
 
     /// Takes in that a session lost its link; `orderly` says that either end closed it with everything said.
-    pub fn handle_lost(&mut self, number: u64, orderly: bool) -> Fate {
+    pub fn handle_lost(&mut self, number: u64, orderly: bool, now: Time) -> Fate {
         match self.current.as_mut() {
             Some(current) if current.number == number => {
-                current.open = false;
+                *current = Current { open: false, lost_at: Some(now), ..*current };
                 Fate::Resume
             }
             Some(_) | None if self.next == Some(number) => Fate::Resume,
@@ -125,10 +136,30 @@ impl Succession {
         }
     }
 
+    /// Takes in that a greeting for a session came to nothing: it waits for another, unless it is being left.
+    pub fn handle_greet_failed(&mut self, number: u64) {
+        self.leaving.retain(|leaving| *leaving != number);
+    }
+
+    /// Returns the session that has had no link for longer than gateways keep answers: what is under way on it ends, and the session itself
+    /// still waits for a link.
+    pub fn handle_timeout(&mut self, now: Time) -> Option<u64> {
+        let due = self.poll_timeout().is_some_and(|at| at <= now);
+        let current = self.current.as_mut().filter(|_| due)?;
+        current.lost_at = None;
+        Some(current.number)
+    }
+
+    /// Returns when that is.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.current.and_then(|current| current.lost_at).map(|lost_at| lost_at + ANSWERS_KEPT_FOR)
+    }
+
     /// Takes in that a gateway does not take a session back.
     pub fn handle_disowned(&mut self, number: u64) -> Option<Over> {
         if let Some(current) = self.current.take_if(|current| current.number == number) {
-            self.current = self.next.take().map(|number| Current { number, open: false, was_open: false });
+            self.current = self.next.take().map(|number| Current::new(number, false));
             return Some(Over { number, gap: current.was_open });
         }
         self.next.take_if(|next| *next == number).map(|number| Over { number, gap: false })
@@ -149,9 +180,16 @@ impl Succession {
 /// Sessions that may be leaving at once. 4; our choice: a client that is sent on five times within one drain has other troubles.
 const LEAVING_MAX: usize = 4;
 
+/// How long what is under way waits for a link. 60 s; as long as a gateway keeps answers for one (DESIGN section 4).
+const ANSWERS_KEPT_FOR: Duration = Duration::from_secs(60);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_origin(Duration::from_secs(seconds))
+    }
 
     fn open() -> Succession {
         let mut sessions = Succession::default();
@@ -168,9 +206,28 @@ mod tests {
     fn a_lost_link_leaves_the_session_to_the_next() {
         let mut sessions = open();
         assert_eq!(sessions.for_request(), Some(1));
-        assert_eq!(sessions.handle_lost(1, false), Fate::Resume);
+        assert_eq!(sessions.handle_lost(1, false, Time::ZERO), Fate::Resume);
         assert_eq!(sessions.for_request(), None);
         assert_eq!(sessions.heir(false), Heir { number: 1, fresh: false });
+    }
+
+    #[test]
+    fn what_is_under_way_on_a_session_waits_as_long_for_a_link_as_gateways_keep_answers() {
+        let mut sessions = open();
+        assert_eq!(sessions.poll_timeout(), None);
+        sessions.handle_lost(1, false, at(10));
+        sessions.heir(false);
+        sessions.handle_greet_failed(1);
+        assert_eq!(sessions.poll_timeout(), Some(at(70)), "a greeting in vain changes nothing");
+        assert_eq!(sessions.handle_timeout(at(69)), None);
+        assert_eq!(sessions.handle_timeout(at(70)), Some(1));
+        assert_eq!((sessions.handle_timeout(at(200)), sessions.poll_timeout()), (None, None));
+        assert_eq!(sessions.heir(false), Heir { number: 1, fresh: false }, "the session itself goes on");
+
+        let mut sessions = open();
+        sessions.handle_lost(1, false, at(10));
+        sessions.handle_open(1);
+        assert_eq!(sessions.poll_timeout(), None, "it has a link again");
     }
 
     #[test]
@@ -182,7 +239,7 @@ mod tests {
         assert!(replaced(&sessions).is_empty(), "pushes still come over it");
         sessions.handle_open(2);
         assert_eq!(replaced(&sessions), [1]);
-        assert_eq!(sessions.handle_lost(1, true), Fate::Settle { gap: false });
+        assert_eq!(sessions.handle_lost(1, true, Time::ZERO), Fate::Settle { gap: false });
         assert_eq!(sessions.for_request(), Some(2));
     }
 
@@ -190,12 +247,12 @@ mod tests {
     fn a_leaving_session_that_is_lost_too_early_is_a_gap() {
         let mut sessions = open();
         sessions.handle_draining(1);
-        assert_eq!(sessions.handle_lost(1, true), Fate::Settle { gap: true }, "nothing took its place yet");
+        assert_eq!(sessions.handle_lost(1, true, Time::ZERO), Fate::Settle { gap: true }, "nothing took its place yet");
         let mut sessions = open();
         sessions.handle_draining(1);
         sessions.heir(false);
         sessions.handle_open(2);
-        assert_eq!(sessions.handle_lost(1, false), Fate::Settle { gap: true }, "it broke");
+        assert_eq!(sessions.handle_lost(1, false, Time::ZERO), Fate::Settle { gap: true }, "it broke");
     }
 
     #[test]
@@ -225,7 +282,7 @@ mod tests {
         let mut sessions = open();
         assert_eq!(sessions.heir(true), Heir { number: 2, fresh: true });
         assert_eq!(sessions.for_request(), Some(1), "the new one is not open yet");
-        assert_eq!(sessions.handle_lost(2, false), Fate::Resume);
+        sessions.handle_greet_failed(2);
         assert_eq!(sessions.heir(true), Heir { number: 2, fresh: false });
         assert_eq!(sessions.handle_open(2), None);
         assert_eq!(sessions.for_request(), Some(2));
@@ -235,7 +292,7 @@ mod tests {
     #[test]
     fn a_session_without_a_link_is_over_once_another_gateway_took_its_place() {
         let mut sessions = open();
-        sessions.handle_lost(1, false);
+        sessions.handle_lost(1, false, Time::ZERO);
         sessions.heir(true);
         assert_eq!(sessions.handle_open(2), Some(Over { number: 1, gap: true }));
         assert!(replaced(&sessions).is_empty());
@@ -245,7 +302,7 @@ mod tests {
     fn a_session_that_was_made_for_another_gateway_and_is_not_needed_is_over() {
         let mut sessions = open();
         sessions.heir(true);
-        sessions.handle_lost(1, false);
+        sessions.handle_lost(1, false, Time::ZERO);
         assert_eq!(sessions.heir(false), Heir { number: 1, fresh: false });
         assert_eq!(sessions.handle_open(1), Some(Over { number: 2, gap: false }));
     }

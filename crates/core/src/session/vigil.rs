@@ -7,7 +7,7 @@ use crate::{Time, quality::smooth_within};
 /// Says when a link from which an awaited answer does not come is asked whether it lives, and when it is doubted.
 ///
 /// The time it has follows the round trips it has shown and the bytes it was given. A link that is doubted is not given up: another
-/// is sought beside it, and whichever speaks first goes on.
+/// is sought beside it, and whichever speaks first goes on. One that has left questions unanswered for longer than an outage lasts is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vigil {
     /// Smoothed round-trip time of the link.
@@ -18,6 +18,8 @@ pub(super) struct Vigil {
     bytes: u64,
     /// When it was asked, while nothing has come since.
     asked: Option<Time>,
+    /// When it was first asked since anything came, however often it was left alone.
+    silent_since: Option<Time>,
     /// It was said that the reply is late.
     told_late: bool,
     doubted: bool,
@@ -32,6 +34,8 @@ pub(super) struct Vigil {
 pub(super) enum Watch {
     /// Ask the link whether it lives.
     Ask,
+    /// Give it up.
+    Dead,
     /// Seek another beside it.
     Doubt,
     /// The reply takes longer than on a way that loses nothing.
@@ -48,6 +52,7 @@ impl Vigil {
             quiet_since: now,
             bytes: 0,
             asked: None,
+            silent_since: None,
             told_late: false,
             doubted: false,
             put_off: false,
@@ -72,6 +77,7 @@ impl Vigil {
     /// Takes in that something came, `pong` if it was only the answer to a question; says whether the link was doubted.
     pub(super) fn handle_received(&mut self, pong: bool, now: Time) -> bool {
         self.asked = None;
+        self.silent_since = None;
         self.put_off = false;
         self.answered = if pong { self.answered.saturating_add(1) } else { 0 };
         self.quiet_since = now;
@@ -100,9 +106,13 @@ impl Vigil {
 
     /// Says what is due while an answer is awaited.
     pub(super) fn handle_timeout(&mut self, now: Time) -> Watch {
+        if self.dead_at().is_some_and(|at| at <= now) {
+            return Watch::Dead;
+        }
         match self.asked {
             None if self.ask_at() <= now => {
                 self.asked = Some(now);
+                self.silent_since.get_or_insert(now);
                 self.told_late = false;
                 Watch::Ask
             }
@@ -117,11 +127,16 @@ impl Vigil {
 
     /// Returns when something is due while an answer is awaited.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        match self.asked {
+        let next = match self.asked {
             None => Some(self.ask_at()),
             Some(asked) if !self.told_late => Some(asked + self.smooth_within()),
             Some(asked) => (!self.doubted).then(|| asked + self.reply_within()),
-        }
+        };
+        [next, self.dead_at()].into_iter().flatten().min()
+    }
+
+    fn dead_at(&self) -> Option<Time> {
+        self.silent_since.map(|since| since + SILENCE_MAX)
     }
 
     fn ask_at(&self) -> Time {
@@ -169,6 +184,10 @@ const REPLY_MIN: Duration = Duration::from_millis(300);
 /// The most. 8 s, as above.
 const REPLY_MAX: Duration = Duration::from_secs(8);
 
+/// How long a link may leave questions unanswered before it is given up. 30 s; our choice: on QUIC the heartbeat and its reply take 23 s,
+/// and the longest outage of the scenarios in which a body goes on is the 23.1 s of a recorded subway ride (decision 0034).
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
 /// Bytes a second that a network with a round trip below this is taken to carry. The bounds of DESIGN section 5 between the five
 /// grades of a network, each with the throughput of one grade less: 550, 150 and 50 kbit/s.
 const RATES: [(Duration, u64); 3] =
@@ -208,9 +227,27 @@ mod tests {
         assert_eq!(vigil.handle_timeout(at(1_700)), Watch::Doubt);
         vigil.handle_doubted();
         assert_eq!(vigil.handle_timeout(at(9_000)), Watch::Nothing);
-        assert_eq!(vigil.poll_timeout(), None);
         assert!(vigil.handle_received(false, at(9_100)), "it was doubted");
         assert!(!vigil.handle_received(false, at(9_200)));
+    }
+
+    #[test]
+    fn a_link_that_leaves_its_questions_unanswered_for_long_is_given_up() {
+        let mut doubted = asked();
+        doubted.handle_doubted();
+        assert_eq!(doubted.poll_timeout(), Some(at(31_400)));
+        assert_eq!(doubted.handle_timeout(at(31_399)), Watch::Nothing);
+        assert_eq!(doubted.handle_timeout(at(31_400)), Watch::Dead);
+
+        let mut left_alone = asked();
+        assert_eq!(left_alone.handle_timeout(at(1_700)), Watch::Doubt);
+        left_alone.handle_put_off(at(1_700));
+        assert_eq!(left_alone.handle_timeout(at(2_300)), Watch::Ask);
+        assert_eq!(left_alone.handle_timeout(at(31_400)), Watch::Dead, "since it was first asked");
+
+        let mut alive = asked();
+        assert!(!alive.handle_received(true, at(31_000)));
+        assert_eq!(alive.handle_timeout(at(31_400)), Watch::Nothing);
     }
 
     #[test]

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     Time,
-    connect::{AttemptId, Candidate, Establish, EstablishOutput, FailReason, GreetFailure, LostReason, Score},
+    connect::{
+        AttemptId, Candidate, Establish, EstablishOutput, FailReason, GreetFailure, LostReason, RankedCandidate,
+        Record, Score,
+    },
 };
 
 /// An attempt to get a link.
@@ -156,7 +159,7 @@ impl Keeper {
         if let Some(establish) = &mut attempt.establish {
             establish.handle_greet_failed(greeting.attempt, failure, now);
         }
-        self.succession.handle_lost(greeting.session, false);
+        self.succession.handle_greet_failed(greeting.session);
         self.outputs.push_back(KeeperOutput::Drop { connection: greeting.connection, reason: DropReason::Told });
         self.follow_establish(now);
     }
@@ -173,7 +176,7 @@ impl Keeper {
             self.outputs.push_back(KeeperOutput::Drop { connection, reason: DropReason::NotNeeded });
         }
         if let Some(greeting) = attempt.greeting {
-            self.succession.handle_lost(greeting.session, false);
+            self.succession.handle_greet_failed(greeting.session);
         }
     }
 
@@ -188,7 +191,7 @@ impl Keeper {
                     let greeted = attempt.greeting.take_if(|greeting| greeting.attempt == number);
                     let reason = if greeted.is_some() { DropReason::NoWelcome } else { DropReason::NotNeeded };
                     if let Some(greeting) = greeted {
-                        self.succession.handle_lost(greeting.session, false);
+                        self.succession.handle_greet_failed(greeting.session);
                     }
                     self.outputs.push_back(KeeperOutput::Drop { connection, reason });
                 }
@@ -222,6 +225,24 @@ impl Keeper {
     }
 
     /// Begins with a connection that an earlier race left over, if there is one that is wanted.
+    /// Lets the second address be one of another unit, where one is known and has not failed: what is wrong with the first address is often
+    /// wrong with its whole unit, or with the way to it.
+    pub(super) fn spread(&self, ranked: &mut [RankedCandidate], now: Time) {
+        let unit = |ranked: &RankedCandidate| self.unit_of(ranked.candidate.address);
+        let Some(first) = ranked.first().copied() else { return };
+        let Some(home) = unit(&first) else { return };
+        let is_sound = |ranked: &RankedCandidate| {
+            let address = ranked.candidate.address;
+            !self.is_unwanted(address, now) && self.records.get(ranked.candidate, now).is_none_or(Record::is_good)
+        };
+        let other = |ranked: &RankedCandidate| unit(ranked).is_some_and(|unit| unit != home) && is_sound(ranked);
+        let Some(start) = ranked.iter().position(other) else { return };
+        let second = ranked[start].candidate.address;
+        let count = ranked[start..].iter().take_while(|ranked| ranked.candidate.address == second).count();
+        let place = ranked.iter().take_while(|ranked| ranked.candidate.address == first.candidate.address).count();
+        ranked[place..start + count].rotate_right(count);
+    }
+
     pub(super) fn take_spare(&mut self, now: Time) -> Option<(ConnectionId, Candidate)> {
         let unwanted = self.spare.as_ref().is_some_and(|spare| self.is_unwanted(spare.candidate.address, now));
         self.spare.take_if(|_| !unwanted).map(|spare| (spare.connection, spare.candidate))
@@ -242,7 +263,7 @@ impl Keeper {
         let apart = self.leads_elsewhere(candidate.address) || self.doubt == Some(Doubt::Stays);
         let heir = self.succession.heir(apart);
         if let Some(doubted) = self.links.remove(&heir.number) {
-            self.succession.handle_lost(heir.number, false);
+            self.succession.handle_lost(heir.number, false, now);
             self.reconnect.handle_replaced(now);
             self.doubt = None;
             let reason = DropReason::Replaced;

@@ -17,8 +17,8 @@ pub use self::output::{
 };
 use self::{attempt::Attempt, denials::Denials, opinion::Opinion, passage::Passage};
 use super::{
-    Candidate, Establish, GreetFailure, LostReason, Means, OtherNetworks, RankedCandidate, Reconnect, ReconnectOutput,
-    Record, Records, Remedy, Source, candidate, remedy,
+    Candidate, Establish, GreetFailure, LostReason, Means, OtherNetworks, Reconnect, ReconnectOutput, Records, Remedy,
+    Source, candidate, remedy,
 };
 use crate::{
     Time,
@@ -289,7 +289,7 @@ impl Keeper {
         let was_current = self.succession.current() == Some(session);
         self.links.remove(&session);
         self.passages.remove(&connection);
-        match self.succession.handle_lost(session, ended == Ended::Orderly) {
+        match self.succession.handle_lost(session, ended == Ended::Orderly, now) {
             Fate::Resume => {
                 let reason = ended.reason();
                 if matches!(reason, LostReason::Network | LostReason::Silent) {
@@ -400,6 +400,9 @@ impl Keeper {
             self.drop_spare();
         }
         self.handle_opinion_timeout(now);
+        if let Some(session) = self.cut_at().and_then(|_| self.succession.handle_timeout(now)) {
+            self.outputs.push_back(KeeperOutput::Cut { session });
+        }
         self.reconnect.handle_timeout(now);
         if let Some(establish) = self.attempt.as_mut().and_then(|attempt| attempt.establish.as_mut()) {
             establish.handle_timeout(now);
@@ -414,7 +417,13 @@ impl Keeper {
         let attempt = self.attempt.as_ref().and_then(Attempt::poll_timeout);
         let reconnect = self.reconnect.poll_timeout().filter(|_| !self.is_blocked);
         let spare = self.spare.as_ref().map(|spare| spare.until);
-        [attempt, reconnect, spare, self.opinion_timeout()].into_iter().flatten().min()
+        [attempt, reconnect, spare, self.opinion_timeout(), self.cut_at()].into_iter().flatten().min()
+    }
+
+    /// Returns when what is under way on a session without a link ends, unless it is being greeted for.
+    fn cut_at(&self) -> Option<Time> {
+        let greets = self.attempt.as_ref().is_some_and(|attempt| attempt.greeting.is_some());
+        self.succession.poll_timeout().filter(|_| !greets)
     }
 
     /// Returns the next thing the owner has to do.
@@ -447,24 +456,6 @@ impl Keeper {
                 }
             }
         }
-    }
-
-    /// Lets the second address be one of another unit, where one is known and has not failed: what is wrong with the first address is often
-    /// wrong with its whole unit, or with the way to it.
-    fn spread(&self, ranked: &mut [RankedCandidate], now: Time) {
-        let unit = |ranked: &RankedCandidate| self.unit_of(ranked.candidate.address);
-        let Some(first) = ranked.first().copied() else { return };
-        let Some(home) = unit(&first) else { return };
-        let is_sound = |ranked: &RankedCandidate| {
-            let address = ranked.candidate.address;
-            !self.is_unwanted(address, now) && self.records.get(ranked.candidate, now).is_none_or(Record::is_good)
-        };
-        let other = |ranked: &RankedCandidate| unit(ranked).is_some_and(|unit| unit != home) && is_sound(ranked);
-        let Some(start) = ranked.iter().position(other) else { return };
-        let second = ranked[start].candidate.address;
-        let count = ranked[start..].iter().take_while(|ranked| ranked.candidate.address == second).count();
-        let place = ranked.iter().take_while(|ranked| ranked.candidate.address == first.candidate.address).count();
-        ranked[place..start + count].rotate_right(count);
     }
 
     /// Begins an attempt: addresses and ticket are fetched first.

@@ -130,6 +130,11 @@ pub enum DropReason {
 pub enum KeeperOutput {
     /// Look again at [`Keeper::open_link`](super::Keeper::open_link) and the rest of what can be asked.
     Changed,
+    /// End what is under way on a session: it has had no link for longer than gateways keep answers.
+    Cut {
+        /// The session.
+        session: u64,
+    },
     /// Open a connection.
     Dial {
         /// Its number, to be named in every answer.

@@ -93,6 +93,7 @@ impl Client {
         while let Some(output) = self.keeper.poll_output(self.now) {
             match output {
                 KeeperOutput::Changed | KeeperOutput::Exhausted => {}
+                KeeperOutput::Cut { session } => told.push(format!("cut {session}")),
                 KeeperOutput::Dial { connection, candidate } => {
                     self.dialing.insert(connection, candidate.address.ip());
                 }
@@ -147,6 +148,24 @@ fn a_link_that_is_lost_is_resumed_where_it_was() {
     client.keeper.handle_timeout(client.now);
     client.follow();
     assert_eq!(client.open(A), 1, "the session is the same");
+}
+
+#[test]
+fn what_is_under_way_is_cut_when_no_link_was_found_for_as_long_as_answers_are_kept() {
+    let mut client = Client::new();
+    client.open(A);
+    client.keeper.handle_ended(client.connection(), Ended::Broken(LostReason::Silent), client.now);
+    let lost_at = client.now;
+    client.follow();
+    let mut told = Vec::new();
+    while !told.contains(&"cut 1".to_owned()) {
+        client.now = client.keeper.poll_timeout().unwrap();
+        client.keeper.handle_timeout(client.now);
+        told = client.follow();
+    }
+    assert_eq!(client.now, lost_at + Duration::from_secs(60));
+    assert_eq!(client.open(A), 1, "the session is the same");
+    assert!(client.keeper.poll_timeout().is_none_or(|at| at > client.now), "nothing is cut twice");
 }
 
 #[test]

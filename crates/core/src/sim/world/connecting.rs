@@ -42,6 +42,7 @@ impl Device {
                 | KeeperOutput::Exhausted
                 | KeeperOutput::ForgetTicket
                 | KeeperOutput::LinkUp { .. } => {}
+                KeeperOutput::Cut { session } => self.cut(session, now),
                 KeeperOutput::Dial { connection, candidate } => self.dial(connection, candidate, network, now),
                 KeeperOutput::Drop { connection, .. } => {
                     if let Some(flow) = self.flow_of(connection) {

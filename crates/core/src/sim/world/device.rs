@@ -272,6 +272,14 @@ impl Device {
         }
     }
 
+    /// Ends what is under way on a session that has had no link for long.
+    pub(super) fn cut(&mut self, session: u64, now: Time) {
+        if let Some(member) = self.members.get_mut(&session) {
+            member.machine.cut();
+            self.settle_exchanges(session, now);
+        }
+    }
+
     /// Ends a session: nothing will resume it.
     pub(super) fn settle(&mut self, session: u64, network: &mut Network, now: Time) {
         let Some(member) = self.members.get_mut(&session) else { return };

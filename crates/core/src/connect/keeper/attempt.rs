@@ -127,9 +127,7 @@ impl Keeper {
         }
         let Greeting { session, candidate, .. } = greeting;
         self.links.insert(session, Link { connection, candidate });
-        if let Some(unit) = self.unit_of(candidate.address).cloned() {
-            self.homes.insert(session, unit);
-        }
+        self.units.handle_open(session, candidate.address);
         let over = self.succession.handle_open(session);
         self.settle(over);
         self.reconnect.handle_connected(now);
@@ -228,7 +226,7 @@ impl Keeper {
     /// Lets the second address be one of another unit, where one is known and has not failed: what is wrong with the first address is often
     /// wrong with its whole unit, or with the way to it.
     pub(super) fn spread(&self, ranked: &mut [RankedCandidate], now: Time) {
-        let unit = |ranked: &RankedCandidate| self.unit_of(ranked.candidate.address);
+        let unit = |ranked: &RankedCandidate| self.units.of(ranked.candidate.address);
         let Some(first) = ranked.first().copied() else { return };
         let Some(home) = unit(&first) else { return };
         let is_sound = |ranked: &RankedCandidate| {
@@ -260,7 +258,9 @@ impl Keeper {
         else {
             return;
         };
-        let apart = self.leads_elsewhere(candidate.address) || self.doubt == Some(Doubt::Stays);
+        let current = self.succession.current();
+        let is_elsewhere = current.is_some_and(|current| self.units.leads_elsewhere(current, candidate.address));
+        let apart = is_elsewhere || self.doubt == Some(Doubt::Stays);
         let heir = self.succession.heir(apart);
         if let Some(doubted) = self.links.remove(&heir.number) {
             self.succession.handle_lost(heir.number, false, now);

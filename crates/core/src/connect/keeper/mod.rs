@@ -5,6 +5,7 @@ mod denials;
 mod opinion;
 mod output;
 mod passage;
+mod units;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,7 +16,7 @@ use std::{
 pub use self::output::{
     ConnectionId, DropReason, Ended, KeeperConfig, KeeperFailure, KeeperOutput, OpenLink, Place, Prepared, Unit,
 };
-use self::{attempt::Attempt, denials::Denials, opinion::Opinion, passage::Passage};
+use self::{attempt::Attempt, denials::Denials, opinion::Opinion, passage::Passage, units::Units};
 use super::{
     Candidate, Establish, GreetFailure, LostReason, Means, OtherNetworks, Reconnect, ReconnectOutput, Records, Remedy,
     Source, candidate, remedy,
@@ -51,11 +52,7 @@ pub struct Keeper {
     spare: Option<Spare>,
     /// The newest places that any source named; at most [`candidate::CANDIDATES_MAX`] count.
     known: Vec<(Candidate, Source)>,
-    /// The unit of each place that names one.
-    units: BTreeMap<SocketAddr, Unit>,
-    /// The unit of each session that had a link, where it is known.
-    homes: BTreeMap<u64, Unit>,
-    avoided: BTreeMap<Unit, Avoided>,
+    units: Units,
     /// Of every connection that is not dropped yet.
     passages: BTreeMap<ConnectionId, Passage>,
     opinion: Opinion,
@@ -97,15 +94,6 @@ enum Doubt {
     Stays,
 }
 
-/// A unit that was left.
-#[derive(Clone, Copy, Debug)]
-struct Avoided {
-    until: Time,
-    times: u32,
-    /// Its way is rough; it serves whoever has no other.
-    serves: bool,
-}
-
 impl Keeper {
     /// Makes the keeper of a client that has no link; the first attempt is due at once.
     #[must_use]
@@ -123,9 +111,7 @@ impl Keeper {
             connections: 0,
             spare: None,
             known: Vec::new(),
-            units: BTreeMap::new(),
-            homes: BTreeMap::new(),
-            avoided: BTreeMap::new(),
+            units: Units::default(),
             passages: BTreeMap::new(),
             opinion: Opinion::default(),
             doubt: None,
@@ -157,7 +143,7 @@ impl Keeper {
     pub fn view(&self, now: Time) -> LinkView {
         match self.open_link() {
             Some(OpenLink { session, is_doubted, .. }) => {
-                let can_move = self.has_other_unit(session, now);
+                let can_move = self.units.has_other(session, now);
                 // At the same unit the session is resumed, and says what became of what it was given, unless it stays behind.
                 let stays = self.doubt == Some(Doubt::Stays);
                 let is_sure = !(is_doubted || self.is_moving()) || !(can_move || stays);
@@ -210,15 +196,13 @@ impl Keeper {
             return self.fail(KeeperFailure::Ticket { reason }, true, now);
         }
         if !prepared.places.is_empty() {
-            let places = prepared.places.iter();
-            self.units =
-                places.clone().filter_map(|place| Some((place.candidate.address, place.unit.clone()?))).collect();
-            self.known = places.map(|place| (place.candidate, place.source)).collect();
+            self.units.handle_places(&prepared.places);
+            self.known = prepared.places.iter().map(|place| (place.candidate, place.source)).collect();
         }
         let known = candidate::merge(self.known.iter().copied());
         self.seed = self.seed.wrapping_add(1);
         let mut ranked = candidate::rank(&known, &self.records, self.seed, now);
-        self.avoided.retain(|_, avoided| now < avoided.until + AVOID_MAX);
+        self.units.forget_avoided(now);
         // The pairs that start together share an address, and so stay neighbours.
         ranked.sort_by_key(|ranked| self.is_unwanted(ranked.candidate.address, now));
         self.spread(&mut ranked, now);
@@ -339,10 +323,10 @@ impl Keeper {
         if self.succession.current() != Some(session) {
             return true;
         }
-        let Some(unit) = self.homes.get(&session).cloned().filter(|_| self.has_other_unit(session, now)) else {
+        let Some(unit) = self.units.home(session).cloned().filter(|_| self.units.has_other(session, now)) else {
             return false;
         };
-        self.avoid(unit, false, now);
+        self.units.avoid(unit, false, now);
         self.leave(session, LostReason::Left, now);
         true
     }
@@ -490,19 +474,12 @@ impl Keeper {
         self.outputs.push_back(KeeperOutput::Changed);
     }
 
-    /// Lets the others come before a unit for a while.
-    fn avoid(&mut self, unit: Unit, serves: bool, now: Time) {
-        let times = self.avoided.get(&unit).map_or(1, |avoided| avoided.times.saturating_add(1));
-        let wait = AVOID_STEP.saturating_mul(1 << (times - 1).min(AVOID_DOUBLINGS_MAX)).min(AVOID_MAX);
-        self.avoided.insert(unit, Avoided { until: now + wait, times, serves });
-    }
-
     fn settle(&mut self, over: Option<Over>) {
         if let Some(Over { number, gap }) = over {
             if let Some(link) = self.links.remove(&number) {
                 self.passages.remove(&link.connection);
             }
-            self.homes.remove(&number);
+            self.units.handle_over(number);
             self.outputs.push_back(KeeperOutput::Settle { session: number, gap });
         }
     }
@@ -527,54 +504,13 @@ impl Keeper {
         self.session_of(connection).is_some_and(|session| self.succession.for_request() == Some(session))
     }
 
-    /// Returns the unit of an address; of one at an unknown port, that of its host's others if they have one in common.
-    fn unit_of(&self, address: SocketAddr) -> Option<&Unit> {
-        self.units.get(&address).or_else(|| {
-            let mut of_host = self.units.iter().filter(|(known, _)| known.ip() == address.ip()).map(|(_, unit)| unit);
-            let first = of_host.next()?;
-            of_host.all(|unit| unit == first).then_some(first)
-        })
-    }
-
-    /// Says whether an address is known to belong to another unit than the current session.
-    fn leads_elsewhere(&self, address: SocketAddr) -> bool {
-        let home = self.succession.current().and_then(|session| self.homes.get(&session));
-        match (home, self.unit_of(address)) {
-            (Some(home), Some(unit)) => home != unit,
-            (Some(_) | None, _) => false,
-        }
-    }
-
-    /// Says whether there is a unit that a session could be left for.
-    fn has_other_unit(&self, session: u64, now: Time) -> bool {
-        let Some(home) = self.homes.get(&session) else { return false };
-        let may_serve =
-            |unit: &Unit| !self.is_avoided(unit, now) || self.avoided.get(unit).is_some_and(|avoided| avoided.serves);
-        self.units.values().any(|unit| unit != home && may_serve(unit))
-    }
-
-    fn is_avoided(&self, unit: &Unit, now: Time) -> bool {
-        self.avoided.get(unit).is_some_and(|avoided| now < avoided.until)
-    }
-
     /// Says whether other units come before the one of an address: it is avoided, or its link is doubted.
     fn is_unwanted(&self, address: SocketAddr, now: Time) -> bool {
-        let Some(unit) = self.unit_of(address) else { return false };
-        let doubted =
-            self.succession.current().filter(|_| self.doubt.is_some()).and_then(|session| self.homes.get(&session));
-        doubted == Some(unit) || self.is_avoided(unit, now)
+        let Some(unit) = self.units.of(address) else { return false };
+        let doubted = self.succession.current().filter(|_| self.doubt.is_some());
+        doubted.and_then(|session| self.units.home(session)) == Some(unit) || self.units.is_avoided(unit, now)
     }
 }
-
-/// How long a unit is avoided that did not serve, doubled each time up to [`AVOID_MAX`]. 60 s; our choice: a few times as long as a
-/// balancer takes to find a dead backend.
-const AVOID_STEP: Duration = Duration::from_secs(60);
-
-/// Longest time that a unit is avoided. 30 min; the longest ban of an address in Mars (`simple_ipport_sort.cc`).
-const AVOID_MAX: Duration = Duration::from_mins(30);
-
-/// Doublings that are counted: 60 s doubled five times is beyond [`AVOID_MAX`].
-const AVOID_DOUBLINGS_MAX: u32 = 5;
 
 #[cfg(test)]
 mod tests;

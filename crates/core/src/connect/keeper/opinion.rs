@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AVOID_MAX, Attempt, ConnectionId, DropReason, Keeper, KeeperOutput, Passage, Unit};
+use super::{Attempt, ConnectionId, DropReason, Keeper, KeeperOutput, Passage, Unit, units::AVOID_MAX};
 use crate::{
     Time,
     connect::{Candidate, Establish, RankedCandidate, Score, candidate},
@@ -44,7 +44,7 @@ impl Keeper {
         }
         let is_elsewhere = |candidate: Candidate| {
             let address = candidate.address;
-            self.unit_of(address).is_some_and(|unit| *unit != home) && !self.is_unwanted(address, now)
+            self.units.of(address).is_some_and(|unit| *unit != home) && !self.is_unwanted(address, now)
         };
         let is_begun = |connection: ConnectionId| {
             let passage = self.passages.get(&connection);
@@ -136,7 +136,7 @@ impl Keeper {
         let is_smoother = |connection: ConnectionId| {
             let passage = self.passages.get(&connection).filter(|passage| passage.is_smooth())?;
             let candidate = passage.candidate();
-            let is_elsewhere = self.unit_of(candidate.address).is_some_and(|unit| unit != home);
+            let is_elsewhere = self.units.of(candidate.address).is_some_and(|unit| unit != home);
             is_elsewhere.then_some((connection, candidate))
         };
         let begun = self.attempt.iter().flat_map(Attempt::connections);
@@ -168,7 +168,7 @@ impl Keeper {
     /// Takes in that the link to a unit has been left for a smoother way.
     pub(super) fn handle_moved(&mut self, home: Unit, now: Time) {
         self.opinion.in_vain = 0;
-        self.avoid(home, true, now);
+        self.units.avoid(home, true, now);
     }
 
     /// Takes in that nothing better was found: what is rough is the network, or it was chance.
@@ -201,7 +201,7 @@ impl Keeper {
 
     fn current_unit(&self) -> Option<Unit> {
         let link = self.open_link()?;
-        self.unit_of(link.candidate.address).cloned()
+        self.units.of(link.candidate.address).cloned()
     }
 }
 

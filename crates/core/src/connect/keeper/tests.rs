@@ -35,12 +35,17 @@ impl Client {
 
     /// Gives the places: one address in each of two units.
     fn prepare(&mut self) {
-        let place = |address: &str, unit: &str| Place {
+        self.prepare_with([Some("a"), Some("b")]);
+    }
+
+    /// Gives the places, as belonging to these units.
+    fn prepare_with(&mut self, units: [Option<&str>; 2]) {
+        let place = |(address, unit): (&str, Option<&str>)| Place {
             candidate: Candidate { address: format!("{address}:443").parse().unwrap(), carrier: CarrierKind::Tls },
             source: Source::Config,
-            unit: Some(unit.into()),
+            unit: unit.map(Unit::from),
         };
-        let prepared = Prepared { places: vec![place(A, "a"), place(B, "b")], ticket: None };
+        let prepared = Prepared { places: [A, B].into_iter().zip(units).map(place).collect(), ticket: None };
         self.keeper.handle_prepared(self.generation, prepared, self.now);
         self.follow();
     }
@@ -192,26 +197,24 @@ fn a_doubted_link_is_left_for_another_unit_and_finishes_what_it_has() {
 }
 
 #[test]
-fn units_at_one_host_are_told_apart_by_their_ports() {
+fn a_doubted_link_is_left_for_a_session_at_a_unit_that_became_known_after_it() {
     let mut client = Client::new();
-    let place = |port: u16, unit: Option<&str>| Place {
-        candidate: Candidate { address: format!("{A}:{port}").parse().unwrap(), carrier: CarrierKind::Tls },
-        source: Source::Config,
-        unit: unit.map(Unit::from),
-    };
-    let places = vec![place(1, Some("a")), place(2, Some("b"))];
-    client.keeper.handle_prepared(client.generation, Prepared { places, ticket: None }, client.now);
+    client.prepare_with([None, None]);
+    let home = dialed(&client)[0].to_string();
+    let other = if home == A { B } else { A };
+    client.connect(&home);
+    assert_eq!(client.welcome(&home), 1);
     client.follow();
-    let session = client.number(A);
-    client.keeper.handle_connected(session, Duration::from_millis(50), client.now);
+    client.keeper.handle_waiting(true, client.now);
+    client.keeper.handle_doubted(client.connection(), true, client.now);
     client.follow();
-    client.welcome(A);
-    client.follow();
-    let [home, other] = [1, 2].map(|port| format!("{A}:{port}").parse().unwrap());
-    let is_home = client.keeper.open_link().unwrap().candidate.address == home;
-    assert_eq!([client.keeper.leads_elsewhere(home), client.keeper.leads_elsewhere(other)], [!is_home, is_home]);
-    let unknown: SocketAddr = format!("{A}:3").parse().unwrap();
-    assert_eq!(client.keeper.unit_of(unknown), None, "the host has two units");
+    while client.generation < 2 {
+        client.wait();
+    }
+    client.prepare();
+    client.connect(other);
+    assert_eq!(client.welcome(other), 2, "the gateway there knows nothing of the other session");
+    assert_eq!(client.follow(), ["up 2", "leave 1"]);
 }
 
 #[test]
@@ -266,7 +269,7 @@ fn a_unit_that_does_not_serve_is_left_and_avoided_for_a_while() {
     assert_eq!(client.open(B), 2);
     assert_eq!(client.told, ["up 2", "leave 1"]);
     assert!(!client.keeper.handle_unserved(2, client.now), "there is nowhere to go: the other is avoided");
-    client.now += AVOID_STEP;
+    client.now += Duration::from_mins(1);
     assert!(client.keeper.handle_unserved(2, client.now));
 }
 

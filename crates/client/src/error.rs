@@ -108,7 +108,8 @@ pub enum Error {
         /// What was tried.
         timeline: Box<Timeline>,
     },
-    /// The request was not executed, and could not be sent again: its body is used up, or it was tried often enough.
+    /// The request was not executed, and could not be sent again: its body is used up, or it was tried often enough. Only one that may be
+    /// executed twice may still have run: it goes out with the greeting of a link, which may come to nothing.
     #[error("request was not executed: {reason}")]
     NotExecuted {
         /// What happened.

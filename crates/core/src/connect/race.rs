@@ -26,6 +26,8 @@ pub struct Race {
     phase: Phase,
     /// Candidates not started yet.
     pending: VecDeque<RankedCandidate>,
+    /// QUIC at an address that was tried with a SYN first: it starts when that is answered, or else with the next.
+    held: Option<RankedCandidate>,
     /// Every attempt so far, at most `config.attempts_max`; the index is the attempt's number.
     attempts: Vec<Attempt>,
     /// When the stagger of the last start ends.
@@ -52,6 +54,7 @@ impl Race {
             began: now,
             phase: Phase::Running,
             pending: candidates.into(),
+            held: None,
             attempts: Vec::new(),
             next_start: now,
             was_fast,
@@ -76,7 +79,7 @@ impl Race {
             Phase::Running => {
                 let is_slow = self.is_slow(rtt);
                 self.phase = Phase::Won { has_spare: is_slow };
-                self.pending.clear();
+                self.clear_pending();
                 self.outputs.push_back(RaceOutput::Won { attempt });
                 if is_slow {
                     self.give_way(|_, _| true, now);
@@ -109,8 +112,14 @@ impl Race {
         alive.times_out_at = alive.times_out_at.max(patience.min(ends_at));
         self.next_start = self.next_start.max(alive_until);
         self.show_network();
-        if self.is_slow(rtt) && self.phase == Phase::Running {
+        if self.phase != Phase::Running {
+            return;
+        }
+        let address = self.attempts[index].address();
+        if self.is_slow(rtt) {
             self.clear_the_way(index, rtt, now);
+        } else if let Some(beside) = self.held.take_if(|held| held.candidate.address == address) {
+            self.start(beside, now);
         }
     }
 
@@ -131,7 +140,7 @@ impl Race {
         if self.phase != Phase::Running || self.attempts.iter().any(is_alive) {
             return;
         }
-        if self.pending.is_empty() {
+        if self.next().is_none() {
             let again = self.silent(now).or_else(|| self.refused(now));
             self.pending.extend(again.map(|ranked| RankedCandidate { with_previous: false, ..ranked }));
         }
@@ -221,11 +230,11 @@ impl Race {
             return;
         }
         self.drop_beyond_bounds();
-        if self.next_start <= now && !self.pending.is_empty() && self.has_slot_for_next(now) {
+        if self.next_start <= now && self.next().is_some() && self.has_slot_for_next(now) {
             self.start_next(now);
             self.drop_beyond_bounds();
         }
-        if self.pending.is_empty() && !self.attempts.iter().any(Attempt::is_running) {
+        if self.next().is_none() && !self.attempts.iter().any(Attempt::is_running) {
             let attempts = self.reports(now);
             let error = if attempts.is_empty() { RaceError::NoCandidate } else { RaceError::AllFailed { attempts } };
             self.lose(error);
@@ -235,7 +244,7 @@ impl Race {
     /// Drops pending candidates that the bounds on addresses and attempts keep from ever starting.
     fn drop_beyond_bounds(&mut self) {
         if self.attempts.len() >= self.config.attempts_max {
-            self.pending.clear();
+            self.clear_pending();
         }
         if self.addresses_started() >= self.config.addresses_max {
             let attempts = &self.attempts;
@@ -243,8 +252,18 @@ impl Race {
             self.pending.retain(|ranked| is_started(ranked.candidate.address));
         }
         if self.config.in_flight_max == 0 {
-            self.pending.clear();
+            self.clear_pending();
         }
+    }
+
+    fn clear_pending(&mut self) {
+        self.pending.clear();
+        self.held = None;
+    }
+
+    /// Returns what starts next.
+    fn next(&self) -> Option<&RankedCandidate> {
+        self.pending.front().or(self.held.as_ref())
     }
 
     fn addresses_started(&self) -> usize {
@@ -255,23 +274,41 @@ impl Race {
     }
 
     fn has_slot_for_next(&self, now: Time) -> bool {
-        let next = self.pending.front().map(|ranked| ranked.candidate.address);
+        let next = self.next().map(|ranked| ranked.candidate.address);
         let holds = self.attempts.iter().any(|attempt| Some(attempt.address()) == next && attempt.holds_slot(now));
         holds || self.in_flight(now) < self.config.in_flight_max
     }
 
     /// Starts the next candidate and those that start together with it.
     fn start_next(&mut self, now: Time) {
-        let Some(first) = self.pending.pop_front() else { return };
-        let address = first.candidate.address;
-        let mut stagger = self.start(first, now);
-        while self.attempts.len() < self.config.attempts_max
-            && let Some(ranked) =
-                self.pending.pop_front_if(|ranked| ranked.with_previous && ranked.candidate.address == address)
-        {
-            stagger = stagger.max(self.start(ranked, now));
+        let mut starting: Vec<RankedCandidate> = self.held.take().into_iter().collect();
+        if let Some(first) = self.pending.pop_front() {
+            let address = first.candidate.address;
+            let goes_with = |ranked: &mut RankedCandidate| ranked.with_previous && ranked.candidate.address == address;
+            let mut together = vec![first];
+            while let Some(ranked) = self.pending.pop_front_if(goes_with) {
+                together.push(ranked);
+            }
+            self.hold_back(&mut together);
+            starting.append(&mut together);
         }
-        self.next_start = now + stagger.max(self.slow_stagger);
+        let mut stagger = self.slow_stagger;
+        for ranked in starting {
+            if self.attempts.len() < self.config.attempts_max {
+                stagger = stagger.max(self.start(ranked, now));
+            }
+        }
+        self.next_start = now + stagger;
+    }
+
+    /// Holds QUIC back at every address but the first while nothing has come back: a SYN asks a silent network for little, QUIC's first
+    /// packet for 1,200 bytes each way, and as much again when it is sent again after a second.
+    fn hold_back(&mut self, together: &mut Vec<RankedCandidate>) {
+        if self.attempts.is_empty() || self.has_network || together.len() < 2 {
+            return;
+        }
+        let is_long = |ranked: &RankedCandidate| ranked.candidate.carrier == CarrierKind::Quic && ranked.srtt.is_none();
+        self.held = together.iter().position(is_long).map(|index| together.remove(index));
     }
 
     fn start(&mut self, ranked: RankedCandidate, now: Time) -> Duration {
@@ -290,7 +327,7 @@ impl Race {
 
     /// Returns when the next candidate can start: when the stagger has ended and a slot is free.
     fn next_start(&self) -> Option<(Time, Timer)> {
-        self.pending.front()?;
+        self.next()?;
         if self.has_slot_for_next(self.next_start) {
             return Some((self.next_start, Timer::Stagger));
         }
@@ -377,7 +414,7 @@ impl Race {
 
     fn lose(&mut self, error: RaceError) {
         self.phase = Phase::Lost;
-        self.pending.clear();
+        self.clear_pending();
         self.outputs.push_back(RaceOutput::Lost(error));
     }
 

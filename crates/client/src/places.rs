@@ -17,18 +17,20 @@ pub(crate) struct Places(Arc<Mutex<VecDeque<(u64, Place)>>>);
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) candidate: Candidate,
+    /// When it was greeted.
+    pub(crate) began: Time,
     /// When and why it ended.
     pub(crate) ended: Option<(Time, Arc<str>)>,
 }
 
 impl Places {
     /// Notes where a link leads.
-    pub(crate) fn begin(&self, link: u64, candidate: Candidate) {
+    pub(crate) fn begin(&self, link: u64, candidate: Candidate, now: Time) {
         let mut places = lock(&self.0);
         if places.len() >= PLACES_MAX {
             places.pop_front();
         }
-        places.push_back((link, Place { candidate, ended: None }));
+        places.push_back((link, Place { candidate, began: now, ended: None }));
     }
 
     /// Notes why a link ended. The first reason stands.

@@ -33,6 +33,7 @@ use crate::{
     places::Places,
     short::{self, Short},
     sources::{Sources, SourcesSetup},
+    way::Fate,
 };
 
 /// The client's end of a session, as its tasks share it.
@@ -454,6 +455,8 @@ impl AttemptLog {
             started: attempt.started.since(since),
             ended: attempt.ended.map(|ended| ended.since(since)),
             error: attempt.error.clone(),
+            status: None,
+            fate: Fate::NothingSent,
         };
         wanted.map(step).collect()
     }

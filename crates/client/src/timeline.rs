@@ -2,9 +2,12 @@
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
+use http::StatusCode;
 use ropeway_core::{CarrierKind, connect::Candidate, request::Way};
 
-/// The ways a request tried, in the order they began.
+use crate::way::Fate;
+
+/// The ways a request tried, in the order they began. A connection comes before the exchange that waited for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     steps: Vec<Step>,
@@ -25,12 +28,28 @@ pub struct Step {
     pub address: Option<SocketAddr>,
     /// The carrier it went over, where the way is the link, or `quic` where a direct call went over HTTP/3.
     pub carrier: Option<CarrierKind>,
-    /// When it began, counted from the start of the request. A connection that was already being opened then begins at zero.
+    /// When it began, counted from the start of the request. A connection that was already being opened then begins at zero, and an
+    /// exchange of a direct call when the request was handed to its connection.
     pub started: Duration,
-    /// When it ended; `None` if it was still under way when the request was over.
+    /// When it ended; `None` for a connection that was still being opened when the request was over.
     pub ended: Option<Duration>,
-    /// Why it failed.
+    /// Why it brought no answer for the app, or why it was given up.
     pub error: Option<String>,
+    /// The status of the answer it brought, whether the app has got that answer or another.
+    pub status: Option<StatusCode>,
+    /// What became of the request in it, as far as is known. A connection alone sends none.
+    pub fate: Fate,
+}
+
+/// How a request ended that had steps under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// It has its answer.
+    Answered,
+    /// It failed.
+    Failed,
+    /// Its time was over.
+    TimedOut,
 }
 
 /// What a step does.
@@ -73,6 +92,12 @@ impl Timeline {
             .find(|step| step.action == Action::Exchange && step.error.is_none() && step.ended.is_some())
     }
 
+    /// Returns the last step that may have executed the request and brought no answer for the app: why an outcome is unknown.
+    #[must_use]
+    pub fn unanswered(&self) -> Option<&Step> {
+        self.steps.iter().rev().find(|step| step.fate == Fate::MayHaveRun && step.error.is_some())
+    }
+
     /// Returns the number that the next step will have.
     pub(crate) const fn next(&self) -> usize {
         self.steps.len() + self.left_out
@@ -102,6 +127,13 @@ impl Timeline {
         self.steps.extend(steps.into_iter().take(room));
     }
 
+    /// Notes when a direct call was handed to its connection.
+    pub(crate) fn hand_over(&mut self, step: usize, at: Duration) {
+        if let Some(step) = self.steps.get_mut(step) {
+            step.started = at;
+        }
+    }
+
     /// Notes where a direct call went, and that it went over QUIC; over TCP it has no carrier to tell of.
     pub(crate) fn locate(&mut self, step: usize, peer: Candidate) {
         if let Some(step) = self.steps.get_mut(step).filter(|step| step.address.is_none()) {
@@ -110,28 +142,35 @@ impl Timeline {
         }
     }
 
-    /// Notes that what a step sent went on over another link of its session.
-    pub(crate) fn relocate(&mut self, step: usize, candidate: Candidate) {
-        if let Some(step) = self.steps.get_mut(step) {
+    /// Notes on which link of its session the request of a step was last, and since when.
+    pub(crate) fn relocate(&mut self, step: usize, started: Duration, candidate: Option<Candidate>) {
+        let Some(step) = self.steps.get_mut(step) else { return };
+        step.started = started;
+        if let Some(candidate) = candidate {
             step.address = Some(candidate.address);
             step.carrier = Some(candidate.carrier);
         }
     }
 
-    /// Notes that what a step sent was handed over once more, and where.
-    pub(crate) fn begin_again(&mut self, step: usize, started: Duration, candidate: Option<Candidate>) {
-        if let Some(candidate) = candidate {
-            self.relocate(step, candidate);
-        }
+    pub(crate) fn end(&mut self, step: usize, ended: Duration, fate: Fate, error: Option<String>) {
         if let Some(step) = self.steps.get_mut(step) {
-            step.started = started;
+            step.ended = Some(ended);
+            step.fate = fate;
+            step.error = error;
         }
     }
 
-    pub(crate) fn end(&mut self, step: usize, ended: Duration, error: Option<String>) {
+    /// Notes the status of the answer that a step brought.
+    pub(crate) fn answer(&mut self, step: usize, status: StatusCode) {
         if let Some(step) = self.steps.get_mut(step) {
-            step.ended = Some(ended);
-            step.error = error;
+            step.status = Some(status);
+        }
+    }
+
+    /// Notes that a step may have executed the request.
+    pub(crate) fn may_have_run(&mut self, step: usize) {
+        if let Some(step) = self.steps.get_mut(step) {
+            step.fate = Fate::MayHaveRun;
         }
     }
 
@@ -142,10 +181,44 @@ impl Timeline {
         }
     }
 
-    pub(crate) fn finish(&mut self, total: Duration) {
+    /// Says of what was under way when the request was over that it was given up, and why, and puts the steps in order.
+    pub(crate) fn finish(&mut self, total: Duration, over: Over) {
         self.total = total;
+        let answered = self.answered().map(|step| (step.address, step.carrier, step.ended));
+        for step in self.steps.iter_mut().filter(|step| step.ended.is_none()) {
+            match step.action {
+                Action::Exchange => {
+                    step.ended = Some(total);
+                    step.error = Some(over.given_up().to_owned());
+                }
+                // The answer to what went out behind HELLO may be there before WELCOME was looked at.
+                Action::Connect | Action::Greet
+                    if answered.is_some_and(|(at, on, _)| (at, on) == (step.address, step.carrier)) =>
+                {
+                    step.ended = answered.and_then(|(.., ended)| ended);
+                }
+                // It goes on for whoever asks next.
+                Action::Connect | Action::Greet => step.error = Some(STILL_OPENING.to_owned()),
+            }
+        }
+        // An exchange that was never handed over waited for a connection until its end.
+        let began = |step: &Step| match (step.action, step.fate) {
+            (Action::Exchange, Fate::NothingSent) if !step.way.needs_gateway() => step.ended.unwrap_or(total),
+            (Action::Connect | Action::Exchange | Action::Greet, _) => step.started,
+        };
         let end = |step: &Step| step.ended.unwrap_or(Duration::MAX);
-        self.steps.sort_by_key(|step| (step.started, step.action.place(), end(step)));
+        self.steps.sort_by_key(|step| (began(step), step.action.place(), end(step)));
+    }
+}
+
+impl Over {
+    /// Says why an exchange that was under way was given up.
+    pub(crate) const fn given_up(self) -> &'static str {
+        match self {
+            Self::Answered => "given up: another copy had the answer",
+            Self::Failed => "given up: the request had failed",
+            Self::TimedOut => "given up: the time of the request was over",
+        }
     }
 }
 
@@ -196,54 +269,19 @@ impl fmt::Display for Step {
             Some(ended) => write!(f, "–{} ms", ended.as_millis())?,
             None => write!(f, "– ms")?,
         }
-        match &self.error {
-            Some(error) => write!(f, ": {error}"),
-            None => Ok(()),
+        match (&self.error, self.status) {
+            (Some(error), _) => write!(f, ": {error}"),
+            (None, Some(status)) => write!(f, ": {status}"),
+            (None, None) => Ok(()),
         }
     }
 }
+
+/// What is said of a connection that was being opened when the request was over.
+const STILL_OPENING: &str = "still being opened when the request was over";
 
 /// Steps a timeline keeps: the attempts of two races and as many exchanges.
 const STEPS_MAX: usize = 40;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn step(action: Action, started: u64) -> Step {
-        Step {
-            action,
-            way: Way::Link,
-            address: Some(([192, 0, 2, 1], 443).into()),
-            carrier: Some(CarrierKind::Tls),
-            started: Duration::from_millis(started),
-            ended: None,
-            error: None,
-        }
-    }
-
-    #[test]
-    fn steps_are_told_in_the_order_they_began() {
-        let mut timeline = Timeline::default();
-        let exchange = timeline.push(step(Action::Exchange, 50));
-        timeline.end(exchange, Duration::from_millis(80), None);
-        timeline.push(Step { error: Some("refused".into()), ..step(Action::Connect, 3) });
-        timeline.finish(Duration::from_millis(80));
-        assert_eq!(
-            timeline.to_string(),
-            "link connect tls 192.0.2.1:443 3– ms: refused; link exchange tls 192.0.2.1:443 50–80 ms"
-        );
-        assert_eq!(timeline.answered().map(|step| step.started), Some(Duration::from_millis(50)));
-    }
-
-    #[test]
-    fn what_was_under_way_when_the_request_began_is_told_in_the_order_of_its_actions() {
-        let mut timeline = Timeline::default();
-        for action in [Action::Exchange, Action::Greet, Action::Connect] {
-            timeline.push(step(action, 0));
-        }
-        timeline.finish(Duration::ZERO);
-        let told: Vec<_> = timeline.steps().iter().map(|step| step.action).collect();
-        assert_eq!(told, [Action::Connect, Action::Greet, Action::Exchange]);
-    }
-}
+mod tests;

@@ -29,6 +29,12 @@ impl Clock {
     pub fn instant(&self, time: Time) -> Instant {
         self.origin.checked_add(time.since_origin()).unwrap_or_else(|| self.origin + FAR_FUTURE)
     }
+
+    /// Returns the time of a moment on tokio's clock; its origin for one before that.
+    #[must_use]
+    pub fn time(&self, moment: Instant) -> Time {
+        Time::from_origin(moment.saturating_duration_since(self.origin))
+    }
 }
 
 impl Default for Clock {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use ropeway::{Builder, Client, Error, Event, Phase, Response, Step, Way};
+use ropeway::{Builder, Client, Error, Event, Phase, Response, Step, Timeline, Way};
 use serde_json::json;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
@@ -225,10 +225,7 @@ fn failure(error: Error, url: &str, file: &ClientFile, max_time: Option<Duration
     if let Some(timeline) = error.timeline() {
         // -v tells every way; here the last one that failed is enough.
         text = text.replace(&format!(" ({timeline})"), "");
-        // What is said of gateways is not explained by how the ways around them failed.
-        let is_of_gateways = matches!(error, Error::Refused { .. } | Error::Untrusted { .. });
-        let wanted = |step: &&Step| !is_of_gateways || step.way == Way::Link;
-        let last = timeline.steps().iter().rev().filter(wanted).filter_map(|step| step.error.as_deref()).next();
+        let last = decisive(&error, timeline).and_then(|step| step.error.as_deref());
         if let Some(last) = last.filter(|last| !is_answer_late && !last.contains(&text) && !text.contains(last)) {
             text = format!("{text}; the last attempt: {last}");
         }
@@ -257,6 +254,17 @@ fn failure(error: Error, url: &str, file: &ClientFile, max_time: Option<Duration
         String::new()
     };
     CommandError::Request { error: Box::new(error), text: text + &hint }
+}
+
+/// Returns the step that explains an error best.
+fn decisive<'a>(error: &Error, timeline: &'a Timeline) -> Option<&'a Step> {
+    // What became of a request is not explained by what never carried it, nor what gateways said by the ways around them.
+    if let Error::OutcomeUnknown { .. } = error {
+        return timeline.unanswered();
+    }
+    let is_of_gateways = matches!(error, Error::Refused { .. } | Error::Untrusted { .. });
+    let is_wanted = |step: &&Step| step.error.is_some() && (!is_of_gateways || step.way == Way::Link);
+    timeline.steps().iter().rev().find(is_wanted)
 }
 
 /// What share of its time the command keeps from the request, to tell how that ended and to say goodbye: a tenth; our choice.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// stands in them.
 pub(super) fn timeline_lines(timeline: &Timeline) -> Vec<String> {
     let more = (timeline.left_out() > 0).then(|| format!("* and {} more", timeline.left_out()));
-    let rows: Vec<_> = timeline.steps().iter().map(columns).collect();
+    let rows: Vec<_> = timeline.steps().iter().map(|step| columns(step, timeline.total())).collect();
     lines(&rows).into_iter().chain(more).collect()
 }
 
@@ -30,18 +30,18 @@ fn lines(rows: &[([String; 5], String)]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Gives the cells of a line, and how it went.
-fn columns(step: &Step) -> ([String; 5], String) {
+/// Gives the cells of a line, and how it went. What went on beyond the request took all the time that was left of it.
+fn columns(step: &Step, total: Duration) -> ([String; 5], String) {
     let what = format!("{} {}", step.way, step.action.as_str());
     let carrier = step.carrier.map(|carrier| carrier.to_string()).unwrap_or_default();
     let address = step.address.map(|address| address.to_string()).unwrap_or_default();
-    let outcome = match (&step.error, duration(step)) {
-        (Some(error), _) => error.as_str(),
-        (None, Some(_)) => "ok",
-        (None, None) => "given up",
+    let outcome = match (&step.error, step.status) {
+        (Some(error), _) => error.clone(),
+        (None, Some(status)) => status.to_string(),
+        (None, None) => "ok".to_owned(),
     };
-    let took = duration(step).map(|took| format!("{:.1} ms", ms(took))).unwrap_or_else(|| "-".to_owned());
-    ([what, carrier, address, format!("{:.1} ms", ms(step.started)), took], outcome.to_owned())
+    let took = format!("{:.1} ms", ms(duration(step).unwrap_or_else(|| total.saturating_sub(step.started))));
+    ([what, carrier, address, format!("{:.1} ms", ms(step.started)), took], outcome)
 }
 
 /// Gives the ways tried for programs.
@@ -58,6 +58,8 @@ pub(crate) fn timeline_object(timeline: &Timeline) -> Value {
                 "started_ms": ms(step.started),
                 "duration_ms": duration(step).map(ms),
                 "error": step.error,
+                "status": step.status.map(|status| status.as_u16()),
+                "fate": step.fate.as_str(),
             })
         })
         .collect()

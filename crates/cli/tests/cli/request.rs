@@ -31,6 +31,8 @@ fn every_carrier_brings_the_bytes_that_curl_gets_from_the_service() {
         assert!(done.stdout == direct, "{carrier}: {} of {} bytes; {}", done.stdout.len(), direct.len(), done.stderr);
         let exchange = format!("* link exchange {carrier} 127.0.0.1:");
         assert!(done.stderr.contains(&exchange), "no `{exchange}` in:\n{}", done.stderr);
+        let outcome = done.stderr.lines().find(|line| line.starts_with(&exchange)).expect("a line");
+        assert!(outcome.ends_with(": 200 OK"), "{outcome}");
         assert!(done.stderr.contains("< 200 OK\n"), "{}", done.stderr);
     }
 }
@@ -48,9 +50,13 @@ fn the_timeline_is_told_to_programs_with_address_carrier_start_and_duration() {
     for step in head["timeline"].as_array().expect("steps") {
         assert_eq!((&step["way"], &step["carrier"], &step["error"]), (&json!("link"), &json!("tls"), &Value::Null));
         assert_eq!(step["address"], up.address("tcp").to_string());
-        // The request goes out behind HELLO, so that its answer may come before it is noted that WELCOME did.
-        let is_over = step["duration_ms"].is_number() || step["action"] == "greet";
-        assert!(step["started_ms"].is_number() && is_over, "{step}");
+        assert!(step["started_ms"].is_number() && step["duration_ms"].is_number(), "{step}");
+        let told = if step["action"] == "exchange" {
+            (json!(200), json!("executed"))
+        } else {
+            (Value::Null, json!("nothing_sent"))
+        };
+        assert_eq!((&step["status"], &step["fate"]), (&told.0, &told.1));
     }
     let text = data["text"].as_str().expect("text");
     assert_eq!((&data["event"], &end["event"], &end["bytes"]), (&json!("data"), &json!("end"), &json!(text.len())));

@@ -120,16 +120,13 @@ impl Engine {
 
     /// Drops a connection without a goodbye, whatever it is at.
     pub(super) fn drop_connection(&mut self, number: ConnectionId, reason: DropReason) {
-        let told = match reason {
-            DropReason::NoWelcome => "no WELCOME in time",
-            DropReason::NotNeeded | DropReason::Replaced | DropReason::Told => "given up",
-        };
-        self.note_end(number, told);
+        let told = reason.to_string();
+        self.note_end(number, &told);
         let Some(connection) = self.connections.remove(&number) else { return };
         let Connection { candidate, log, stage } = connection;
-        log.into_iter().for_each(|log| self.shared.log.end(log, Some(told.into())));
+        log.into_iter().for_each(|log| self.shared.log.end(log, Some(told.clone())));
         if reason == DropReason::NoWelcome {
-            self.tell_failed(candidate, told.into());
+            self.tell_failed(candidate, told);
         }
         match stage {
             Stage::Dialed(_) => {}
@@ -174,7 +171,7 @@ impl Engine {
             reports: self.reports.0.clone(),
             leaving: Arc::clone(&member.leaving),
         };
-        member.places.begin(link, candidate);
+        member.places.begin(link, candidate, self.shared.clock.now());
         let span = debug_span!("link", session, link, carrier = %candidate.carrier);
         let task = tokio::spawn(driven.run(dialed.carrier).instrument(span)).abort_handle();
         let stage = Stage::Link { session, link, task };

@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use http::{HeaderName, Request, Response};
@@ -27,7 +28,7 @@ use crate::{
     places::Places,
     shared::{ClientSession, Live, lock},
     short::{self, Been, Cause, Executed, Listed, To},
-    way::{Shape, Trace},
+    way::{Fate, Shape, Trace},
 };
 
 /// A try that is under way.
@@ -136,31 +137,54 @@ pub(super) struct Handed {
 }
 
 impl Handed {
-    /// Tells of each time that the request was handed over, before the last of them: that is the line which is there already.
+    /// Tells of each time that the request was handed over, and of the link that brought the answer where it is another: the session has
+    /// gone on over it. The line that is there already tells of the last.
     pub(super) fn tell(&self, timeline: &mut Timeline, began: Time) {
         let list = self.handovers.list();
-        let Some((last, before)) = list.split_last().filter(|(_, before)| !before.is_empty()) else { return };
+        let Some((last, before)) = list.split_last() else { return };
         let Some(line) = timeline.steps().get(self.step).cloned() else { return };
         for (number, handed) in before.iter().enumerate() {
-            let place = self.places.of(handed.link);
-            let again_at = list[number + 1].at;
-            let ended_at = place.as_ref().and_then(|place| place.ended.as_ref()).map_or(again_at, |(at, _)| *at);
-            timeline.push(Step {
-                address: place.as_ref().map(|place| place.candidate.address),
-                carrier: place.as_ref().map(|place| place.candidate.carrier),
-                started: if number == 0 { line.started } else { handed.at.since(began) },
-                ended: Some(ended_at.min(again_at).since(began)),
-                error: Some(self.given_up(*handed)),
-                ..line.clone()
-            });
+            let started = if number == 0 { line.started } else { handed.at.since(began) };
+            timeline.push(self.lost(&line, *handed, started, list[number + 1].at, began));
         }
-        let place = self.places.of(last.link).filter(|_| line.error.is_some() || line.ended.is_none());
-        timeline.begin_again(self.step, last.at.since(began), place.map(|place| place.candidate));
+        let started = if before.is_empty() { line.started } else { last.at.since(began) };
+        let answered = self.handovers.answered().filter(|link| *link != last.link);
+        let taken_over = answered.and_then(|link| self.places.of(link));
+        if let Some(place) = taken_over {
+            timeline.push(self.lost(&line, *last, started, place.began, began));
+            return timeline.relocate(self.step, place.began.since(began), Some(place.candidate));
+        }
+        timeline.relocate(self.step, started, self.places.of(last.link).map(|place| place.candidate));
+    }
+
+    /// Returns the line of a hand-over whose link brought no answer, until the request was on another.
+    fn lost(&self, line: &Step, handed: HandedOver, started: Duration, again_at: Time, began: Time) -> Step {
+        let place = self.places.of(handed.link);
+        let ended_at = place.as_ref().and_then(|place| place.ended.as_ref()).map_or(again_at, |(at, _)| *at);
+        Step {
+            address: place.as_ref().map(|place| place.candidate.address),
+            carrier: place.as_ref().map(|place| place.candidate.carrier),
+            started,
+            ended: Some(ended_at.min(again_at).since(began)),
+            error: Some(self.given_up(handed)),
+            status: None,
+            fate: Fate::MayHaveRun,
+            ..line.clone()
+        }
     }
 
     /// Says why a try was taken back.
     pub(super) fn taken_back(&self) -> String {
         self.handovers.list().last().map_or_else(|| "taken back".into(), |handed| self.given_up(*handed))
+    }
+
+    /// Adds to why a session ended why the link was lost that the request was on.
+    pub(super) fn with_loss(&self, told: String) -> String {
+        let last = self.handovers.list().last().and_then(|handed| self.places.of(handed.link)?.ended);
+        match last {
+            Some((_, reason)) => format!("the link was lost ({reason}), {told}"),
+            None => told,
+        }
     }
 
     fn given_up(&self, handed: HandedOver) -> String {
@@ -220,6 +244,8 @@ impl Run {
             started,
             ended: None,
             error: None,
+            status: None,
+            fate: Fate::NothingSent,
         });
         self.handovers.push((step, handover.clone()));
         self.handed.extend(places.map(|places| Handed { step, handovers: handover.handovers(), places }));

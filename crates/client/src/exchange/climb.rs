@@ -27,6 +27,7 @@ use crate::{
     Body, Error,
     shared::{Live, View, Waiting, changed, lock},
     sources::Sources,
+    way::Fate,
 };
 
 /// What happened first.
@@ -164,7 +165,7 @@ impl Run {
                         self.note_unexecuted(running.step);
                         let handed = self.handed.iter().find(|handed| handed.step == running.step);
                         let told = handed.map_or_else(|| "taken back".into(), Handed::taken_back);
-                        self.steps.end(running.step, now.since(self.began), Some(told));
+                        self.steps.end(running.step, now.since(self.began), Fate::NothingSent, Some(told));
                         ladder.handle_ended(number, TryEnd::NotSent, &mut shared.budget(), now);
                     }
                 }
@@ -208,18 +209,16 @@ impl Run {
         let shared = Arc::clone(self.handle.shared());
         let now = shared.clock.now();
         let live = shared.view.borrow().live.clone().filter(|live| Some(live.number) == ended.session);
-        if let Some(live) = live {
-            if sent.is_ok() {
-                lock(&live.island).handle_answered();
-            }
-            self.steps.relocate(ended.step, live.candidate);
+        if let Some(live) = live.filter(|_| sent.is_ok()) {
+            lock(&live.island).handle_answered();
         }
         let (end, told) = match sent {
             Ok(answer) => {
+                self.steps.answer(ended.step, answer.status());
                 let end = end_of(&answer, ended.way);
                 let Some(end) = end.filter(|end| ladder.may_climb(number, *end)) else {
                     self.note_answered(&ended, end, climb);
-                    self.steps.end(ended.step, now.since(self.began), None);
+                    self.steps.end(ended.step, now.since(self.began), Fate::Executed, None);
                     return Ok(Some(answer));
                 };
                 self.note_answered(&ended, Some(end), climb);
@@ -227,7 +226,7 @@ impl Run {
                 let kept = Some(Kept { answer, step: ended.step });
                 if end == TryEnd::Unavailable {
                     climb.unavailable = kept;
-                    (end, status.to_string())
+                    (end, format!("{status}: left for another way"))
                 } else {
                     shared.wish(|wishes| wishes.unserved = ended.session.or(wishes.unserved));
                     ended.stalled.into_iter().for_each(|address| held::note_stalled(&shared, address));
@@ -236,7 +235,8 @@ impl Run {
                 }
             }
             Err(Failed::App(error)) => {
-                self.steps.end(ended.step, now.since(self.began), Some(error.to_string()));
+                let fate = if ended.handover.is_done() { Fate::MayHaveRun } else { Fate::NothingSent };
+                self.steps.end(ended.step, now.since(self.began), fate, Some(error.to_string()));
                 return Err(error);
             }
             Err(Failed::Way { end, error, told }) => {
@@ -249,14 +249,18 @@ impl Run {
                     TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::Reset | TryEnd::Unavailable => &mut climb.last,
                 };
                 *known = Some(*error);
-                (end, told)
+                let handed = self.handed.iter().find(|handed| handed.step == ended.step);
+                match handed.filter(|_| end == TryEnd::MayHaveRun) {
+                    Some(handed) => (end, handed.with_loss(told)),
+                    None => (end, told),
+                }
             }
         };
         if matches!(end, TryEnd::NotExecuted | TryEnd::NotSent) {
             self.note_unexecuted(ended.step);
         }
         debug!(told, "way failed");
-        self.steps.end(ended.step, now.since(self.began), Some(told));
+        self.steps.end(ended.step, now.since(self.began), fate(end), Some(told));
         ladder.handle_ended(number, end, &mut shared.budget(), now);
         Ok(None)
     }
@@ -331,6 +335,16 @@ impl Climb {
             ready.map_or(Poll::Pending, Poll::Ready)
         };
         poll_fn(ended).await
+    }
+}
+
+/// Says what became of a request by how its try ended.
+const fn fate(end: TryEnd) -> Fate {
+    match end {
+        TryEnd::MayHaveRun | TryEnd::Reset | TryEnd::Unavailable => Fate::MayHaveRun,
+        TryEnd::NotExecuted => Fate::NotExecuted,
+        TryEnd::NotSent => Fate::NothingSent,
+        TryEnd::TooLarge => Fate::Executed,
     }
 }
 

@@ -31,6 +31,7 @@ use crate::{
     Body, Error, Phase, Timeline,
     client::Handle,
     shared::{ANSWER_WITHIN, lock},
+    timeline::Over,
 };
 
 /// What the app says about one request, beside the request itself.
@@ -54,7 +55,11 @@ pub(crate) async fn run(
         let within = run.within();
         let deadline = Instant::now() + within;
         let ended = timeout_at(deadline, run.climb()).await;
-        let timeline = run.timeline();
+        let timeline = run.timeline(match &ended {
+            Ok(Ok(_)) => Over::Answered,
+            Ok(Err(_)) => Over::Failed,
+            Err(_) => Over::TimedOut,
+        });
         let error = match ended {
             Ok(Ok(response)) => {
                 let bounded = run.total();
@@ -182,18 +187,23 @@ impl Run {
     }
 
     /// Returns what was tried, connections included.
-    fn timeline(&self) -> Timeline {
+    fn timeline(&self, over: Over) -> Timeline {
         let shared = self.handle.shared();
         let mut timeline = self.steps.clone();
+        for (step, handover) in &self.handovers {
+            if handover.is_done() && timeline.steps().get(*step).is_some_and(|step| step.ended.is_none()) {
+                timeline.may_have_run(*step);
+            }
+        }
         self.handed.iter().for_each(|handed| handed.tell(&mut timeline, self.began));
         if self.waited {
             timeline.extend(shared.log.steps(None, self.began));
         }
-        self.outside.iter().for_each(|outside| outside.tell(&mut timeline, self.began));
+        self.outside.iter().for_each(|outside| outside.tell(&mut timeline, shared.clock, self.began));
         if self.direct().next().is_some() {
             timeline.extend(shared.log.steps(Some(&self.host), self.began));
         }
-        timeline.finish(shared.clock.now().since(self.began));
+        timeline.finish(shared.clock.now().since(self.began), over);
         timeline
     }
 }

@@ -5,14 +5,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use http::Response;
+use http::{Response, StatusCode};
 use ropeway_core::{Time, request::NOT_EXECUTED_HEADER};
 use ropeway_net::Clock;
 
 use crate::{
     Body, Step, Timeline,
     shared::lock,
-    way::{Failed, Trace},
+    timeline::Over,
+    way::{Failed, Fate, Trace},
 };
 
 /// What the timeline is told of each exchange of a try: at most four, two of them because of the date (`Held::dated`), and one that asks
@@ -24,6 +25,9 @@ struct Round {
     started: Time,
     ended: Option<Time>,
     error: Option<String>,
+    status: Option<StatusCode>,
+    /// What became of the request, once it has ended.
+    fate: Option<Fate>,
 }
 
 impl Rounds {
@@ -35,19 +39,21 @@ impl Rounds {
     ) -> Result<Response<Body>, Failed> {
         let number = {
             let mut rounds = lock(&self.0);
-            rounds.push(Round { started: clock.now(), ended: None, error: None });
+            rounds.push(Round { started: clock.now(), ended: None, error: None, status: None, fate: None });
             rounds.len() - 1
         };
         let sent = exchange.await;
         if let Some(round) = lock(&self.0).get_mut(number) {
             round.ended = Some(clock.now());
-            round.error = match &sent {
+            round.status = sent.as_ref().ok().map(Response::status);
+            let (fate, error) = match &sent {
                 Ok(answer) if answer.headers().contains_key(NOT_EXECUTED_HEADER) => {
-                    Some(format!("not executed: {}", answer.status()))
+                    (Fate::NotExecuted, Some(format!("not executed: {}", answer.status())))
                 }
-                Ok(_) => None,
-                Err(failed) => Some(failed.cause.to_string()),
+                Ok(_) => (Fate::Executed, None),
+                Err(failed) => (failed.fate, Some(failed.cause.to_string())),
             };
+            (round.fate, round.error) = (Some(fate), error);
         }
         sent
     }
@@ -60,13 +66,14 @@ impl Rounds {
             let error = match round.ended {
                 // What became of the try is what its last answer was.
                 Some(_) => round.error.clone().or_else(|| line.error.clone()),
-                None if line.ended.is_some() && line.error.is_none() => {
-                    Some("given up: another copy had the answer".to_owned())
-                }
-                None => line.ended.map(|_| "given up".to_owned()),
+                None => line.ended.map(|_| match &line.error {
+                    None => Over::Answered.given_up().to_owned(),
+                    Some(_) => Over::Failed.given_up().to_owned(),
+                }),
             };
             let ended = round.ended.map(|ended| ended.since(began)).or(line.ended);
-            let told = Step { started: round.started.since(began), ended, error, ..line.clone() };
+            let (started, status, fate) = (round.started.since(began), round.status, round.fate.unwrap_or(line.fate));
+            let told = Step { started, ended, error, status, fate, ..line.clone() };
             if number == 0 {
                 timeline.replace(step, told);
             } else {
@@ -87,8 +94,12 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// Tells where it went, or was to go if there is one place for it, and each of its exchanges.
-    pub(super) fn tell(&self, timeline: &mut Timeline, began: Time) {
+    /// Tells where it went, or was to go if there is one place for it, when it did, and each of its exchanges.
+    pub(super) fn tell(&self, timeline: &mut Timeline, clock: Clock, began: Time) {
+        // A way with a gateway connects as a part of its exchange.
+        if let Some(at) = self.trace.handed_off_at().filter(|_| self.is_direct) {
+            timeline.hand_over(self.step, clock.time(at).since(began));
+        }
         if let [peer] = self.trace.gone_to()[..] {
             timeline.locate(self.step, peer);
         }

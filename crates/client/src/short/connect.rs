@@ -195,9 +195,9 @@ impl Run {
 
     fn obey(&mut self, output: RaceOutput, alive: &mpsc::Sender<(AttemptId, Duration)>) {
         match output {
-            RaceOutput::Abandon { attempt, .. } => {
+            RaceOutput::Abandon { attempt, why } => {
                 if let Some(running) = self.running.remove(&attempt) {
-                    self.give_up(running);
+                    self.give_up(running, &why.to_string());
                 }
             }
             RaceOutput::KeepSpare { .. } => {}
@@ -229,7 +229,7 @@ impl Run {
                     self.tell(Ok((candidate, opened)));
                     let is_over = |running: &Running| running.candidate.carrier != CarrierKind::Quic;
                     let over: Vec<_> = self.running.extract_if(.., |_, running| is_over(running)).collect();
-                    over.into_iter().for_each(|(_, running)| self.give_up(running));
+                    over.into_iter().for_each(|(_, running)| self.give_up(running, "another was first"));
                 }
             }
         }
@@ -276,7 +276,7 @@ impl Run {
         self.quic_until = None;
         let now = self.connector.clock.now();
         for (attempt, running) in std::mem::take(&mut self.running) {
-            self.give_up(running);
+            self.give_up(running, "no answer in time");
             self.race.handle_failed(attempt, FailReason::TimedOut, now);
         }
         self.quic.get_or_insert(false);
@@ -308,9 +308,9 @@ impl Run {
         }
     }
 
-    fn give_up(&self, running: Running) {
+    fn give_up(&self, running: Running, why: &str) {
         running.task.abort();
-        self.connector.log.end(running.log, Some("given up".into()));
+        self.connector.log.end(running.log, Some(format!("given up: {why}")));
     }
 
     /// Remembers whether HTTP/3 works where TCP does.

@@ -31,11 +31,11 @@ pub enum Shape {
     Http11,
 }
 
-/// Whether a request that brought no answer was executed.
+/// Whether a request was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Fate {
-    /// It was, as the gateway has proved; its answer cannot come this way.
+    /// It was: its answer came, or the gateway has proved it and the answer cannot come this way.
     Executed,
     /// It was handed over, and may have been.
     MayHaveRun,
@@ -43,6 +43,19 @@ pub enum Fate {
     NotExecuted,
     /// It was not handed over.
     NothingSent,
+}
+
+impl Fate {
+    /// Returns its name as timelines spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Executed => "executed",
+            Self::MayHaveRun => "may_have_run",
+            Self::NotExecuted => "not_executed",
+            Self::NothingSent => "nothing_sent",
+        }
+    }
 }
 
 /// Why a way brought no answer.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use ropeway_core::{connect::Candidate, request::spot};
+use tokio::time::Instant;
 
 use crate::shared::lock;
 
@@ -16,7 +17,8 @@ use crate::shared::lock;
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     handed_off: AtomicBool,
-    peer: Mutex<Option<Peer>>,
+    /// Where it went, and when.
+    peer: Mutex<Option<(Peer, Instant)>>,
     aim: Aim,
 }
 
@@ -46,12 +48,17 @@ impl Trace {
 
     /// Returns where the request was sent, if it was.
     pub(crate) fn peer(&self) -> Option<Candidate> {
-        lock(&self.peer).map(|peer| peer.candidate)
+        lock(&self.peer).map(|(peer, _)| peer.candidate)
+    }
+
+    /// Returns when the request was handed to a connection, if it was.
+    pub(crate) fn handed_off_at(&self) -> Option<Instant> {
+        lock(&self.peer).filter(|_| self.is_handed_off()).map(|(_, at)| at)
     }
 
     /// Returns the connection that the request was sent on, if it is one that may be used again.
     pub(crate) fn connection(&self) -> Option<u64> {
-        lock(&self.peer).and_then(|peer| peer.connection)
+        lock(&self.peer).and_then(|(peer, _)| peer.connection)
     }
 
     /// Returns where the request was sent, or all places of which one was to get it.
@@ -69,7 +76,7 @@ impl Trace {
 
     /// Notes that the request is handed to a connection now.
     pub(crate) fn hand_off(&self, peer: Peer) {
-        *lock(&self.peer) = Some(peer);
+        *lock(&self.peer) = Some((peer, Instant::now()));
         self.handed_off.store(true, Ordering::Relaxed);
     }
 

@@ -11,14 +11,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response, Version};
+use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use ropeway::{Action, Body, BoxError, CarrierKind, Client, Error, Phase, Retry, Side, Way};
+use ropeway::{Action, Body, BoxError, CarrierKind, Client, Error, Phase, Retry, Side, Step, Way};
 use ropeway_net::tls::{Alpn, ServerTls, ServerTlsOptions, server_config};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -144,8 +144,9 @@ async fn a_service_that_cannot_be_had_is_asked_again_for_what_may_run_twice_and_
         let answer = soon(client.request(method.parse().unwrap(), url).body("hello").send()).await.unwrap();
         assert_eq!((answer.status().as_u16(), host.requests()), (status, requests), "{method}, {unavailable}");
         let timeline = answer.timeline();
-        let failed = timeline.steps().iter().filter(|step| step.error.as_deref() == Some("503 Service Unavailable"));
-        assert_eq!(failed.count(), requests - 1, "{timeline}");
+        let failed = timeline.steps().iter().filter(|step| step.error.is_some());
+        let is_told = |step: &Step| step.error.as_deref() == Some("503 Service Unavailable: left for another way");
+        assert_eq!(failed.filter(|step| is_told(step)).count(), requests - 1, "{timeline}");
         assert!(timeline.answered().is_some(), "{timeline}");
         if status == 503 {
             assert_eq!(answer.headers()["x-number"], requests.to_string());
@@ -171,6 +172,14 @@ async fn a_way_by_which_a_service_could_not_be_had_while_it_could_by_another_is_
     let client = Client::builder().trust(authority.pem()).way(Way::Name).way(Way::Original).build().unwrap();
     let answer = soon(client.get(host.url("https", "/unavailable/3")).send()).await.unwrap();
     assert_eq!((answer.status().as_u16(), answer.timeline().answered().unwrap().way), (200, Way::Original));
+    let told: Vec<_> =
+        answer.timeline().steps().iter().map(|step| (step.action, step.status, step.error.as_deref())).collect();
+    let left = Some("503 Service Unavailable: left for another way");
+    assert_eq!(
+        told[..2],
+        [(Action::Connect, None, None), (Action::Exchange, Some(StatusCode::SERVICE_UNAVAILABLE), left)]
+    );
+    assert_eq!(told.last().unwrap(), &(Action::Exchange, Some(StatusCode::OK), None));
     let next = soon(client.post(host.url("https", "/")).send()).await.unwrap();
     assert_eq!((next.timeline().answered().unwrap().way, host.requests()), (Way::Original, 5));
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ropeway::{Action, CarrierKind, Error, LinkState, PushEvent, RefuseCode, Retry, Side};
+use ropeway::{Action, CarrierKind, Error, LinkState, PushEvent, RefuseCode, Retry, Side, way::Fate};
 use ropeway_core::session::Refusal;
 
 use crate::support::{Authority, TestGateway, builder, eventually, soon, world};
@@ -109,6 +109,27 @@ async fn a_session_the_gateway_does_not_take_back_is_a_gap_and_an_unknown_outcom
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
     assert_eq!(soon(pushes.next()).await, Some(PushEvent::Gap));
     soon(client.get("https://api.test/").send()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_tells_of_the_link_that_the_request_was_on_and_of_none_that_came_later() {
+    let authority = Authority::new();
+    let (one, two) = (TestGateway::start(&authority).await, TestGateway::start(&authority).await);
+    let client = builder(&authority, &[&one, &two], CarrierKind::Tls).build().unwrap();
+    let post = tokio::spawn(client.post("https://api.test/hold").body("pay").send());
+    eventually("it is under way", || one.running() + two.running() == 1).await;
+    let (gone, other) = if one.running() == 1 { (&one, &two) } else { (&two, &one) };
+    gone.refuse(refusal(RefuseCode::Overloaded));
+    other.refuse_resume();
+    gone.kill_links();
+    let error = soon(post).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    let timeline = error.timeline().unwrap();
+    let exchanges: Vec<_> = timeline.steps().iter().filter(|step| step.action == Action::Exchange).collect();
+    let [exchange] = exchanges[..] else { panic!("{timeline}") };
+    assert_eq!((exchange.address, exchange.fate), (Some(gone.address()), Fate::MayHaveRun), "{timeline}");
+    assert!(exchange.error.as_deref().unwrap().starts_with("the link was lost"), "{timeline}");
+    assert_eq!(timeline.unanswered(), Some(exchange));
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ropeway::{CarrierKind, Error, Response, Retry};
+use http::StatusCode;
+use ropeway::{Action, CarrierKind, Error, Response, Retry, way::Fate};
 use ropeway_core::policy::{Policy, RoutePolicy};
 
 use crate::support::{Authority, Relay, TestGateway, builder, eventually, service::big, soon, world};
@@ -18,6 +19,10 @@ async fn an_answer_that_was_under_way_when_the_link_broke_comes_once_over_the_ne
         assert_eq!(gateway.hellos()[1].unanswered.len(), 1);
         gateway.release();
         let answer = soon(held).await.unwrap().unwrap();
+        let exchanges = answer.timeline().steps().iter().filter(|step| step.action == Action::Exchange);
+        let [lost, answered] = exchanges.collect::<Vec<_>>()[..] else { panic!("{}", answer.timeline()) };
+        assert!(lost.error.is_some() && lost.ended <= Some(answered.started), "{}", answer.timeline());
+        assert_eq!((answered.status, answered.fate), (Some(StatusCode::OK), Fate::Executed), "{}", answer.timeline());
         assert_eq!(soon(answer.text()).await.unwrap(), "held", "{carrier}");
         assert_eq!(gateway.executed().len(), 1, "{carrier}");
     }

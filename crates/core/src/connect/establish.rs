@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{AttemptId, Candidate, FailReason, Race, RaceConfig, RaceOutput, RankedCandidate, Score};
+use super::{AbandonReason, AttemptId, Candidate, FailReason, Race, RaceConfig, RaceOutput, RankedCandidate, Score};
 use crate::Time;
 
 /// One attempt to get a link.
@@ -55,6 +55,8 @@ pub enum EstablishOutput {
     Abandon {
         /// The attempt.
         attempt: AttemptId,
+        /// Why.
+        why: AbandonReason,
     },
     /// Send HELLO on this attempt's connection.
     Greet {
@@ -204,7 +206,7 @@ impl Establish {
         if let Phase::Greeting { attempt, until } = self.phase
             && until <= now
         {
-            self.outputs.push_back(EstablishOutput::Abandon { attempt });
+            self.outputs.push_back(EstablishOutput::Abandon { attempt, why: AbandonReason::TimedOut });
             self.greet_next(attempt, FailReason::TimedOut, now);
         }
         if let Some(race) = &mut self.race {
@@ -257,10 +259,10 @@ impl Establish {
     fn follow_race(&mut self, now: Time) {
         while let Some(output) = self.race.as_mut().and_then(Race::poll_output) {
             match output {
-                RaceOutput::Abandon { attempt, .. } => {
+                RaceOutput::Abandon { attempt, why } => {
                     let attempt = AttemptId(self.base + attempt.0);
                     self.running.remove(&attempt);
-                    self.outputs.push_back(EstablishOutput::Abandon { attempt });
+                    self.outputs.push_back(EstablishOutput::Abandon { attempt, why });
                 }
                 RaceOutput::KeepSpare { attempt } => {
                     self.spare = Some(AttemptId(self.base + attempt.0));
@@ -340,7 +342,7 @@ impl Establish {
             return self.lose(false);
         }
         for attempt in std::mem::take(&mut self.running).into_keys() {
-            self.outputs.push_back(EstablishOutput::Abandon { attempt });
+            self.outputs.push_back(EstablishOutput::Abandon { attempt, why: AbandonReason::Over });
         }
         self.begin_race(left, now);
     }
@@ -355,7 +357,7 @@ impl Establish {
     fn lose(&mut self, untrusted: bool) {
         self.phase = Phase::Lost;
         for attempt in std::mem::take(&mut self.running).into_keys() {
-            self.outputs.push_back(EstablishOutput::Abandon { attempt });
+            self.outputs.push_back(EstablishOutput::Abandon { attempt, why: AbandonReason::Over });
         }
         self.outputs.push_back(EstablishOutput::Lost { untrusted });
     }

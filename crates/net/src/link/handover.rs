@@ -1,12 +1,18 @@
-//! When and on which links a request was handed over.
+//! When and on which links a request was handed over, and which brought its answer.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropeway_core::Time;
 
-/// Notes each time that the head of a request is handed to a carrier; clones share it.
+/// Notes each time that the head of a request is handed to a carrier, and where its answer comes; clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Handovers(Arc<Mutex<Vec<HandedOver>>>);
+pub struct Handovers(Arc<Mutex<Noted>>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    handed: Vec<HandedOver>,
+    answered: Option<u64>,
+}
 
 /// One time that a request was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,14 +29,28 @@ impl Handovers {
     /// Returns them in their order, the first 16.
     #[must_use]
     pub fn list(&self) -> Vec<HandedOver> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().handed.clone()
+    }
+
+    /// Returns the link that brought the head of the answer, by its number.
+    #[must_use]
+    pub fn answered(&self) -> Option<u64> {
+        self.lock().answered
     }
 
     pub(super) fn push(&self, handed: HandedOver) {
-        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = &mut self.lock().handed;
         if list.len() < HANDOVERS_MAX {
             list.push(handed);
         }
+    }
+
+    pub(super) fn answer(&self, link: u64) {
+        self.lock().answered = Some(link);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

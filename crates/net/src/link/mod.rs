@@ -319,6 +319,7 @@ impl<M: Machine> State<M> {
                 }
                 MuxEvent::Response { channel, head, end } => {
                     if let Some(exchange) = self.exchanges.get_mut(&channel) {
+                        exchange.handovers.iter().for_each(|handovers| handovers.answer(self.link));
                         exchange.head = Some(head);
                         exchange.wake_reader();
                     }

@@ -29,6 +29,10 @@ fn greet(number: u32, candidate: Candidate) -> EstablishOutput {
     EstablishOutput::Greet { attempt: AttemptId(number), candidate }
 }
 
+fn abandon(number: u32, why: AbandonReason) -> EstablishOutput {
+    EstablishOutput::Abandon { attempt: AttemptId(number), why }
+}
+
 #[test]
 fn the_winner_alone_is_greeted_and_the_next_to_finish_is_kept() {
     let (one, two) = (candidate(1, CarrierKind::Tls), candidate(2, CarrierKind::Tls));
@@ -66,7 +70,7 @@ fn a_winner_that_stays_silent_costs_its_time_and_the_others_are_raced_anew() {
     assert_eq!(outputs(&mut establish), [start(0, one), greet(0, one)]);
     assert_eq!(establish.poll_timeout(), Some((at(530), "welcome is late")));
     establish.handle_timeout(at(530));
-    assert_eq!(outputs(&mut establish), [EstablishOutput::Abandon { attempt: AttemptId(0) }, start(1, two)]);
+    assert_eq!(outputs(&mut establish), [abandon(0, AbandonReason::TimedOut), start(1, two)]);
     establish.handle_connected(AttemptId(1), RTT, at(560));
     assert_eq!(outputs(&mut establish), [greet(1, two)]);
     establish.handle_welcomed();
@@ -93,7 +97,7 @@ fn late_news_of_an_earlier_race_change_nothing() {
     establish.handle_connected(AttemptId(0), RTT, at(260));
     establish.handle_greet_failed(AttemptId(0), GreetFailure::Broken, at(270));
     let said = outputs(&mut establish);
-    assert!(said.contains(&EstablishOutput::Abandon { attempt: AttemptId(1) }), "{said:?}");
+    assert!(said.contains(&abandon(1, AbandonReason::Over)), "{said:?}");
     establish.handle_connected(AttemptId(1), RTT, at(280));
     assert_eq!(outputs(&mut establish), []);
     establish.handle_connected(AttemptId(2), RTT, at(290));
@@ -140,7 +144,7 @@ fn a_connection_that_was_left_over_is_greeted_first_and_costs_a_second_if_it_is_
     assert_eq!(outputs(&mut establish), [greet(0, two)]);
     assert_eq!(establish.poll_timeout(), Some((at(1_000), "welcome is late")));
     establish.handle_timeout(at(1_000));
-    assert_eq!(outputs(&mut establish), [EstablishOutput::Abandon { attempt: AttemptId(0) }, start(1, one)]);
+    assert_eq!(outputs(&mut establish), [abandon(0, AbandonReason::TimedOut), start(1, one)]);
     establish.handle_timeout(at(1_250));
     assert_eq!(outputs(&mut establish), [start(2, two)], "its age says nothing against it");
 

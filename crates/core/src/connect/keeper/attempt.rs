@@ -184,10 +184,10 @@ impl Keeper {
             let Some(attempt) = &mut self.attempt else { return };
             let Some(output) = attempt.establish.as_mut().and_then(Establish::poll_output) else { break };
             match output {
-                EstablishOutput::Abandon { attempt: number } => {
+                EstablishOutput::Abandon { attempt: number, why } => {
                     let Some(connection) = attempt.connections.remove(&number) else { continue };
                     let greeted = attempt.greeting.take_if(|greeting| greeting.attempt == number);
-                    let reason = if greeted.is_some() { DropReason::NoWelcome } else { DropReason::NotNeeded };
+                    let reason = if greeted.is_some() { DropReason::NoWelcome } else { DropReason::Abandoned(why) };
                     if let Some(greeting) = greeted {
                         self.succession.handle_greet_failed(greeting.session);
                     }

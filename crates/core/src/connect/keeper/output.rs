@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use crate::{
     Time,
-    connect::{Candidate, EstablishConfig, LostReason, ReconnectConfig, Source},
+    connect::{AbandonReason, Candidate, EstablishConfig, LostReason, ReconnectConfig, Source},
     wire::message::RefuseCode,
 };
 
@@ -115,6 +115,8 @@ pub struct OpenLink {
 /// Why a connection is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
+    /// It was not open yet, and its attempt is given up.
+    Abandoned(AbandonReason),
     /// WELCOME did not come in time.
     NoWelcome,
     /// It is not needed.
@@ -123,6 +125,18 @@ pub enum DropReason {
     Replaced,
     /// Its greeting failed in a way that the owner told of.
     Told,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Abandoned(why) => write!(f, "given up: {why}"),
+            Self::NoWelcome => f.pad("no WELCOME in time"),
+            Self::NotNeeded => f.pad("given up: it was not needed any more"),
+            Self::Replaced => f.pad("given up: another took its place"),
+            Self::Told => f.pad("given up: its greeting had failed"),
+        }
+    }
 }
 
 /// What the owner of a keeper has to do next.

@@ -53,10 +53,24 @@ pub enum AbandonReason {
     Deadline,
     /// The network is slow, and another attempt was answered or has won.
     InTheWay,
+    /// What it was for is over: its race has been lost, or another begins.
+    Over,
     /// It finished after the winner, and there is a spare already.
     SpareHeld,
     /// It took longer than the attempt timeout.
     TimedOut,
+}
+
+impl fmt::Display for AbandonReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Deadline => "no answer before the race was over",
+            Self::InTheWay => "another was answered, and the network is slow",
+            Self::Over => "the race it was in had ended",
+            Self::SpareHeld => "others were first",
+            Self::TimedOut => "no answer in time",
+        })
+    }
 }
 
 /// Why an attempt failed.

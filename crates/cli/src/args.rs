@@ -1,13 +1,15 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use http::{HeaderName, HeaderValue, Method, header};
+use http::uri::Authority;
+use http::{HeaderName, HeaderValue, Method, Uri, header};
 use ropeway::{CarrierKind, Way};
 use ropeway_cluster::{CollapseKey, ContentType, DeviceId, MessageId, Target, Topic, UserId};
+use ropeway_core::request::port_of;
 use ropeway_core::wire::fields::is_forbidden;
 use ropeway_gateway::config::{self, RouteConfig, Upstream};
 
@@ -110,6 +112,7 @@ pub(crate) struct ListenArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RequestArgs {
     /// The URL; https:// where it names no scheme
+    #[arg(value_parser = url)]
     pub(crate) url: String,
     /// Method [default: GET, with --data POST]
     #[arg(short = 'X', long = "request", value_name = "METHOD")]
@@ -210,11 +213,11 @@ pub(crate) struct UpArgs {
     /// Service behind the gateway, such as api.test=http://127.0.0.1:8000; may be repeated
     #[arg(long = "upstream", value_name = "HOST=URL", value_parser = upstream)]
     pub(crate) upstreams: Vec<RouteConfig>,
-    /// TCP and UDP address for links and HTTP [default: 127.0.0.1:7443]
-    #[arg(long, value_name = "ADDR")]
+    /// TCP and UDP address for links and HTTP; port 0 takes any that is free [default: 127.0.0.1:7443]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub(crate) listen: Option<SocketAddr>,
     /// TCP address of the admin API [default: 127.0.0.1:7480]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub(crate) admin: Option<SocketAddr>,
 }
 
@@ -229,6 +232,32 @@ fn upstream(text: &str) -> Result<RouteConfig, String> {
     let upstream: Upstream =
         url.parse().map_err(|error: config::UpstreamError| format!("{error}; {}", error.hint()))?;
     Ok(RouteConfig::new(&host, upstream))
+}
+
+/// Reads the address of a socket that listens: its port may be 0, for any that is free.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    const FORM: &str = "write IP:PORT, such as 127.0.0.1:7443; port 0 takes any that is free";
+    text.parse().map_err(|_| match port_of(text) {
+        Err(reason) if text.parse::<IpAddr>().is_err() => format!("{reason}; {FORM}"),
+        Err(_) | Ok(_) => FORM.to_owned(),
+    })
+}
+
+/// Completes a URL with the scheme that it leaves out, and refuses one that leads nowhere.
+fn url(text: &str) -> Result<String, String> {
+    const FORM: &str = "write one such as https://demo.test/time";
+    if text.trim().is_empty() {
+        return Err(format!("it is empty; {FORM}"));
+    }
+    let url = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
+    let uri: Uri = url.parse().map_err(|error| format!("{error}; {FORM}"))?;
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| format!("the host is missing; {FORM}"))?;
+    let authority = uri.authority().map_or(host, Authority::as_str);
+    // What may be a password is for the library to refuse, which does not repeat it.
+    if !authority.contains('@') {
+        port_of(authority).map_err(|error| format!("{error}; {FORM}"))?;
+    }
+    Ok(url)
 }
 
 fn time(text: &str) -> Result<Duration, String> {

@@ -52,7 +52,7 @@ fn run(cli: &Cli, output: Output) -> Result<(), CommandError> {
     }
     match &cli.command {
         Command::Bench(args) => block_on(bench::run(args, output)),
-        Command::Config(command) => config::run(command, output),
+        Command::Config(command) => config::run(command, cli.global.data_dir.as_deref(), output),
         Command::Listen(args) => block_on(listen::run(args, &data, output)),
         Command::Push(args) => block_on(push::run(args, &data, output)),
         Command::Request(args) => block_on(request::run(args, &data, output)),

@@ -30,7 +30,6 @@ mod link;
 mod listen;
 pub mod lists;
 pub mod metrics;
-mod pem;
 pub mod pipe;
 pub mod proxy;
 mod push;

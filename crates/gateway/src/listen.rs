@@ -13,6 +13,7 @@ use ring::hmac;
 use ropeway_cluster::Bus;
 use ropeway_net::{
     carrier::{QuicCarrier, TlsCarrier, WsCarrier, link_transport, ws_limits},
+    pem,
     tls::{
         Alpn, CertSource, FirstByte, ServerTls, ServerTlsOptions, SessionStore, quic_server_config, server_config,
         sniff,
@@ -30,7 +31,6 @@ use crate::{
     config::Config,
     front::{self, Connection, Protocol},
     gateway::{Addresses, Shared, StartError},
-    pem,
 };
 
 /// The certificate chain and key in memory.

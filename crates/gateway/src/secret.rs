@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use ropeway_net::pem::looks_like;
+
 /// Reads a file; `None` when there is none.
 pub(crate) fn read(path: &Path) -> io::Result<Option<String>> {
     let file = match fs::File::open(path) {
@@ -12,9 +14,12 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<String>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(Some(text))
+    let mut content = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut content)?;
+    String::from_utf8(content).map(Some).map_err(|error| {
+        let told = format!("this is no text, it looks like {}", looks_like(error.as_bytes()));
+        io::Error::new(ErrorKind::InvalidData, told)
+    })
 }
 
 /// Takes away everyone else's right to a file, if it is one; a file system without rights is not the place to insist.

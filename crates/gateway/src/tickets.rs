@@ -15,12 +15,12 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use ropeway_net::pem;
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
 use serde::Deserialize;
 
 use crate::config::{KeySource, TicketsConfig};
-use crate::pem;
 
 pub use device::DeviceRule;
 pub(crate) use issue::private_pem;

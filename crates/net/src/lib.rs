@@ -11,6 +11,7 @@ pub mod dial;
 pub mod dns;
 pub mod h3;
 pub mod link;
+pub mod pem;
 pub mod pipe;
 pub mod scratch;
 pub mod signed;

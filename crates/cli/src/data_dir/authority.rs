@@ -1,17 +1,18 @@
 //! A certificate authority of the data folder's own, and the gateway's certificate by it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
 };
+use ropeway_net::pem::{looks_like, reason};
 use rustls::RootCertStore;
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
@@ -21,21 +22,49 @@ use super::{CA_CERT, CA_KEY, DataDir, DataDirError, GATEWAY_CERT, GATEWAY_KEY};
 
 /// Makes the authority unless it is there, and a gateway certificate for `names` unless the present one still serves.
 pub(super) fn provide(folder: &DataDir, names: &[String], now: SystemTime) -> Result<(), DataDirError> {
-    let (ca_key, ca_pem) = authority(folder, now)?;
-    let key_path = folder.root.join(GATEWAY_KEY);
-    let key_pem = files::read_or_make(&key_path, Access::Secret, || Ok(new_key(&key_path)?.serialize_pem()))?;
-    let cert_path = folder.root.join(GATEWAY_CERT);
-    let names = with_loopback(names);
-    let serves = |cert_pem: &str| check(&ca_pem, cert_pem, &key_pem, &names, now + RENEW_BEFORE);
+    let drafts = plan(folder, names, now)?;
+    [CA_KEY, GATEWAY_KEY].into_iter().for_each(|secret| files::close(&folder.root.join(secret)));
+    for Draft { path, access, text, reason } in drafts {
+        files::write(&path, access, &text)?;
+        tracing::info!(file = %path.display(), reason, "made");
+    }
+    Ok(())
+}
 
+/// Says what is wrong with the files from which [`provide`] would work, and changes none of them. A certificate of the gateway's that
+/// cannot be read is told too: a start makes another, but somebody may have meant this one.
+pub(super) fn check(folder: &DataDir, names: &[String], now: SystemTime) -> Result<(), DataDirError> {
+    let path = folder.root.join(GATEWAY_CERT);
+    if let Some(text) = files::read(&path)? {
+        certificate(&text).map_err(|reason| DataDirError::damaged(&path, reason))?;
+    }
+    plan(folder, names, now).map(drop)
+}
+
+/// A file that is to be written.
+struct Draft {
+    path: PathBuf,
+    access: Access,
+    text: String,
+    /// Why it is.
+    reason: String,
+}
+
+/// Reads what is there and makes what is missing, in memory alone.
+fn plan(folder: &DataDir, names: &[String], now: SystemTime) -> Result<Vec<Draft>, DataDirError> {
+    let mut drafts = Vec::new();
+    let (ca_key, ca_pem) = authority(folder, now, &mut drafts)?;
+    let (key_path, cert_path) = (folder.root.join(GATEWAY_KEY), folder.root.join(GATEWAY_CERT));
+    let (key_pem, key) = key(key_path, &mut drafts)?;
+    let names = with_loopback(names);
+    let serves = |cert_pem: &str| verify(&ca_pem, cert_pem, &key_pem, &names, now + RENEW_BEFORE);
     let reason = match files::read(&cert_path)? {
         Some(cert_pem) => match serves(&cert_pem) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(drafts),
             Err(reason) => reason,
         },
-        None => "there was none".to_owned(),
+        None => NONE_THERE.to_owned(),
     };
-    let key = KeyPair::from_pem(&key_pem).map_err(|error| DataDirError::damaged(&key_path, error))?;
     let cert_pem = gateway_certificate(&ca_key, &key, &names, now).map_err(cannot_issue(&cert_path))?.pem();
     // What the authority signs here must be good; if it is not, its own files are to blame.
     serves(&cert_pem).map_err(|reason| DataDirError::Damaged {
@@ -43,38 +72,62 @@ pub(super) fn provide(folder: &DataDir, names: &[String], now: SystemTime) -> Re
         reason: format!("certificates by it are not valid: {reason}"),
         hint: "remove ca.pem and ca.key, and `ropeway up` makes a new authority, which clients must then trust",
     })?;
-    files::write(&cert_path, Access::Public, &cert_pem)?;
-    tracing::info!(names = names.join(", "), reason, "gateway certificate issued");
-    Ok(())
+    drafts.push(Draft { path: cert_path, access: Access::Public, text: cert_pem, reason });
+    Ok(drafts)
 }
 
 /// Reads the authority's key and certificate, or makes them.
-fn authority(folder: &DataDir, now: SystemTime) -> Result<(KeyPair, String), DataDirError> {
-    let (key_path, cert_path) = (folder.root.join(CA_KEY), folder.root.join(CA_CERT));
-    let mut is_new = false;
-    let key_pem = files::read_or_make(&key_path, Access::Secret, || {
-        is_new = true;
-        Ok(new_key(&key_path)?.serialize_pem())
-    })?;
-    let key = KeyPair::from_pem(&key_pem).map_err(|error| DataDirError::damaged(&key_path, error))?;
+fn authority(folder: &DataDir, now: SystemTime, drafts: &mut Vec<Draft>) -> Result<(KeyPair, String), DataDirError> {
+    let cert_path = folder.root.join(CA_CERT);
+    let (_, key) = key(folder.root.join(CA_KEY), drafts)?;
     // A certificate whose key is gone is of no use any more.
-    let cert_pem = if is_new { None } else { files::read(&cert_path)? };
+    let cert_pem = if drafts.is_empty() { files::read(&cert_path)? } else { None };
     let cert_pem = match cert_pem {
         Some(pem) => pem,
         None => {
             let mut params = authority_params(&key);
             let issued = dated(&mut params, now, AUTHORITY_LIFE).and_then(|()| params.self_signed(&key));
             let pem = issued.map_err(cannot_issue(&cert_path))?.pem();
-            files::write(&cert_path, Access::Public, &pem)?;
-            tracing::info!(file = %cert_path.display(), "certificate authority made");
+            let (text, reason) = (pem.clone(), NONE_THERE.to_owned());
+            drafts.push(Draft { path: cert_path, access: Access::Public, text, reason });
             pem
         }
     };
     Ok((key, cert_pem))
 }
 
-fn new_key(path: &Path) -> Result<KeyPair, DataDirError> {
-    KeyPair::generate().map_err(cannot_issue(path))
+/// Reads a private key, or makes one.
+fn key(path: PathBuf, drafts: &mut Vec<Draft>) -> Result<(String, KeyPair), DataDirError> {
+    if let Some(text) = files::read(&path)? {
+        let damaged = |reason| DataDirError::damaged(&path, reason);
+        let read = PrivateKeyDer::from_pem_slice(text.as_bytes());
+        let der = read.map_err(|error| damaged(unreadable("private key", &text, &error)))?;
+        let key =
+            KeyPair::try_from(&der).map_err(|_| damaged("its private key is none that can be used here".to_owned()))?;
+        return Ok((text, key));
+    }
+    let key = KeyPair::generate().map_err(cannot_issue(&path))?;
+    let (text, reason) = (key.serialize_pem(), NONE_THERE.to_owned());
+    drafts.push(Draft { path, access: Access::Secret, text: text.clone(), reason });
+    Ok((text, key))
+}
+
+/// Reads a certificate, or says what is there instead.
+fn certificate(text: &str) -> Result<CertificateDer<'static>, String> {
+    let read = CertificateDer::from_pem_slice(text.as_bytes());
+    let certificate = read.map_err(|error| unreadable("certificate", text, &error))?;
+    match ParsedCertificate::try_from(&certificate) {
+        Ok(_) => Ok(certificate),
+        Err(_) => Err("what is in its PEM is no certificate".to_owned()),
+    }
+}
+
+fn unreadable(what: &str, text: &str, error: &pem::Error) -> String {
+    let reason = reason(what, error);
+    match error {
+        pem::Error::NoItemsFound => format!("{reason}, it looks like {}", looks_like(text.as_bytes())),
+        _ => reason,
+    }
 }
 
 fn cannot_issue(path: &Path) -> impl FnOnce(rcgen::Error) -> DataDirError {
@@ -131,11 +184,10 @@ fn dated(params: &mut CertificateParams, now: SystemTime, life: Duration) -> Res
 }
 
 /// Says why a client that trusts the authority would refuse the certificate at that time, for the first such name.
-fn check(ca_pem: &str, cert_pem: &str, key_pem: &str, names: &[String], at: SystemTime) -> Result<(), String> {
+fn verify(ca_pem: &str, cert_pem: &str, key_pem: &str, names: &[String], at: SystemTime) -> Result<(), String> {
     let text = |error: rustls::Error| error.to_string();
-    let ca = CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|error| error.to_string())?;
-    let cert = CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(|error| error.to_string())?;
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| error.to_string())?;
+    let (ca, cert) = (certificate(ca_pem)?, certificate(cert_pem)?);
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| reason("private key", &error))?;
     let provider = default_provider();
     CertifiedKey::from_der(vec![cert.clone()], key, &provider).map_err(text)?;
 
@@ -173,6 +225,9 @@ fn address(name: &str) -> Option<IpAddr> {
     name.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
+/// Why a file is made that was not there.
+const NONE_THERE: &str = "there was none";
+
 /// Life of the authority: 10 years, longer than anything is developed against it.
 const AUTHORITY_LIFE: Duration = Duration::from_hours(10 * 365 * 24);
 
@@ -208,7 +263,7 @@ mod tests {
 
     fn accepts(data: &DataDir, name: &str, at: SystemTime) -> Result<(), String> {
         let read = |file: &str| fs::read_to_string(data.root.join(file)).expect("there");
-        check(&read(CA_CERT), &read(GATEWAY_CERT), &read(GATEWAY_KEY), &hosts(&[name]), at)
+        verify(&read(CA_CERT), &read(GATEWAY_CERT), &read(GATEWAY_KEY), &hosts(&[name]), at)
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use ropeway_net::pem::looks_like;
+
 use super::DataDirError;
 
 /// Who may read a file.
@@ -26,8 +28,10 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), DataDirError> {
 
 /// Reads a file; `None` when there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, DataDirError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+    match fs::read(path) {
+        Ok(content) => String::from_utf8(content).map(Some).map_err(|error| {
+            DataDirError::damaged(path, format!("this is no text, it looks like {}", looks_like(error.as_bytes())))
+        }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(DataDirError::io("read", path)(error)),
     }
@@ -74,7 +78,7 @@ pub(crate) fn write(path: &Path, access: Access, text: &str) -> Result<(), DataD
 }
 
 /// Takes away everyone else's right to read; a file system without rights is not the place to insist.
-fn close(path: &Path) {
+pub(super) fn close(path: &Path) {
     let Ok(metadata) = fs::metadata(path) else { return };
     if metadata.permissions().mode() & OTHERS == 0 {
         return;

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ed25519_dalek::SigningKey;
 use ropeway_gateway::config::{KeySource, TicketKey, TicketsConfig};
 use ropeway_gateway::tickets::{TicketIssuer, TicketVerifier};
+use ropeway_net::pem::looks_like;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 
@@ -37,7 +38,7 @@ impl DeviceKey {
         let text = files::read(path)?.ok_or_else(|| DataDirError::Missing { path: path.to_owned() })?;
         Self::from_pem(&text).ok_or_else(|| DataDirError::Damaged {
             path: path.to_owned(),
-            reason: "this is no Ed25519 key in PEM".to_owned(),
+            reason: format!("this is no Ed25519 key in PEM, it looks like {}", looks_like(text.as_bytes())),
             hint: "`ropeway ticket --device-key generate` makes one, as does `openssl genpkey -algorithm ed25519`",
         })
     }
@@ -99,7 +100,12 @@ pub(super) fn issuer(path: &Path, make: bool) -> Result<TicketIssuer, DataDirErr
         }
         TicketIssuer::generate(DEVELOPMENT_USER).map(|issuer| issuer.private_pem()).map_err(|_| DataDirError::NoRandom)
     };
-    let pem = files::read_or_make(path, Access::Secret, generate)?;
+    files::read_or_make(path, Access::Secret, generate)?;
+    read_issuer(path)
+}
+
+fn read_issuer(path: &Path) -> Result<TicketIssuer, DataDirError> {
+    let pem = files::read(path)?.ok_or_else(|| DataDirError::Missing { path: path.to_owned() })?;
     let named = TicketIssuer::from_pem(DEVELOPMENT_USER, &pem).and_then(|issuer| {
         let id = &URL_SAFE_NO_PAD.encode(issuer.public_key())[..ISSUER_ID_CHARS];
         TicketIssuer::from_pem(&format!("dev-{id}"), &pem)
@@ -114,19 +120,33 @@ pub(super) fn admin_token(path: &Path) -> Result<String, DataDirError> {
         getrandom::fill(&mut token).map_err(|_| DataDirError::NoRandom)?;
         Ok(format!("{}\n", URL_SAFE_NO_PAD.encode(token)))
     })?;
-    not_empty(path, token)
+    one_word(path, token)
 }
 
 /// Reads the admin token, which need not be there yet.
 pub(crate) fn check_admin_token(path: &Path) -> Result<(), DataDirError> {
-    files::read(path)?.map_or(Ok(()), |token| not_empty(path, token).map(drop))
+    files::read(path)?.map_or(Ok(()), |token| one_word(path, token).map(drop))
 }
 
-fn not_empty(path: &Path, token: String) -> Result<String, DataDirError> {
-    if token.trim().is_empty() {
-        return Err(DataDirError::damaged(path, "there is no token in it"));
+/// Refuses what no client could send as a bearer token (RFC 6750 section 2.1).
+fn one_word(path: &Path, token: String) -> Result<String, DataDirError> {
+    let word = token.trim();
+    if !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(token);
     }
-    Ok(token)
+    let looks = looks_like(token.as_bytes());
+    Err(DataDirError::damaged(path, format!("a token is one word of ASCII, and this looks like {looks}")))
+}
+
+/// Says what is wrong with the development issuer and device, as far as they are there, and changes neither.
+pub(super) fn check_development(issuer_path: &Path, device_path: &Path) -> Result<(), DataDirError> {
+    if issuer_path.exists() {
+        read_issuer(issuer_path)?;
+    }
+    if device_path.exists() {
+        DeviceKey::read(device_path)?;
+    }
+    Ok(())
 }
 
 /// Issues the development ticket, unless the present one is good for this app and device, and for some time.

@@ -56,6 +56,16 @@ impl DataDir {
         authority::provide(self, names, now)
     }
 
+    /// Says what is wrong with what this folder has of the authority and the gateway's certificate, and changes nothing.
+    pub(crate) fn check_certificate(&self, names: &[String], now: SystemTime) -> Result<(), DataDirError> {
+        authority::check(self, names, now)
+    }
+
+    /// Says what is wrong with what this folder has of the development issuer and device, and changes nothing.
+    pub(crate) fn check_development(&self) -> Result<(), DataDirError> {
+        keys::check_development(&self.root.join(ISSUER_KEY), &self.root.join(DEVICE_KEY))
+    }
+
     /// Makes the admin token unless it is there.
     pub(crate) fn admin_token(&self, _lock: &Lock, path: &Path) -> Result<(), DataDirError> {
         keys::admin_token(path).map(drop)

@@ -88,14 +88,13 @@ async fn exchange(
     bound: Option<Bound>,
     output: Output,
 ) -> Result<(), CommandError> {
-    let url = if args.url.contains("://") { args.url.clone() } else { format!("https://{}", args.url) };
     let default_method = if args.data.is_some() { Method::POST } else { Method::GET };
     let method = args.method.clone().unwrap_or(default_method);
     let mut headers: HeaderMap = HeaderMap::new();
     for (name, value) in &args.headers {
         headers.append(name, value.clone());
     }
-    let mut request = client.request(method, url.as_str());
+    let mut request = client.request(method, args.url.as_str());
     if let Some(data) = &args.data {
         request = request.body(within(bound, input::open(data)).await??);
         // What curl says of a body of which it is told nothing.
@@ -109,7 +108,7 @@ async fn exchange(
         if let Some(timeline) = error.timeline().filter(|_| args.verbose && !output.is_json()) {
             report::timeline_lines(timeline).iter().for_each(|line| output.detail(line));
         }
-        failure(error, &url, file, args.max_time)
+        failure(error, &args.url, file, args.max_time)
     })?;
     head(args, &response, output)?;
     if args.fail && (response.status().is_client_error() || response.status().is_server_error()) {
@@ -117,7 +116,7 @@ async fn exchange(
     }
     body(args, &mut response, bound, output).await.map_err(|error| match error {
         BodyError::Command(error) => error,
-        BodyError::Request(error) => failure(error, &url, file, args.max_time),
+        BodyError::Request(error) => failure(error, &args.url, file, args.max_time),
     })
 }
 

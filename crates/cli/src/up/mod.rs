@@ -111,9 +111,7 @@ impl House {
         if config.tls.cert.is_some() {
             return Ok(());
         }
-        let mut names = vec![config.gateway.name.clone()];
-        names.extend(config.routes.iter().map(|route| route.host.clone()));
-        self.data.certificate(&self.lock, &names, SystemTime::now())
+        self.data.certificate(&self.lock, &certified_names(config), SystemTime::now())
     }
 
     /// Tells the other commands where the gateway is.
@@ -190,6 +188,12 @@ impl House {
         let [key] = &config.tickets.keys[..] else { return None };
         self.data.issuer().ok().filter(|issuer| issuer.kid() == key.kid)
     }
+}
+
+/// Returns the names that a certificate of the gateway's own is for.
+pub(crate) fn certified_names(config: &Config) -> Vec<String> {
+    let hosts = config.routes.iter().map(|route| route.host.clone());
+    std::iter::once(config.gateway.name.clone()).chain(hosts).collect()
 }
 
 fn pipe_key(key: &pipe::PublicKey) -> PipeKeyEntry {

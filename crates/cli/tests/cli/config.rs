@@ -102,3 +102,58 @@ fn a_check_changes_no_file_and_no_folder_that_is_named() {
         assert_eq!(mode(name), open, "{name}");
     }
 }
+
+#[test]
+fn a_damaged_file_of_the_data_folder_is_told_with_its_remedy_and_left_as_it_is() {
+    let place = Place::new();
+    place.write("ropeway.toml", "[pipe]\nenabled = true\n");
+    drop(place.up(&["--config", "ropeway.toml"]));
+    let check = || place.run(&["--log", "off", "config", "check", "ropeway.toml"]);
+    check().good();
+    let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n";
+    for (name, damage, told) in [
+        ("gateway.key", &b""[..], "it looks like an empty file; remove it"),
+        ("gateway.key", b"\xff\x00\x80", "it looks like binary data; remove it"),
+        ("gateway.key", pem.as_bytes(), "the line `-----END CERTIFICATE-----` is missing; remove it"),
+        ("gateway.pem", b"nothing", "there is no certificate in PEM in it, it looks like other text; remove it"),
+        ("gateway.pem", pem.as_bytes(), "the line `-----END CERTIFICATE-----` is missing; remove it"),
+        (
+            "ca.pem",
+            b"nothing",
+            "there is no certificate in PEM in it, it looks like other text; remove ca.pem and ca.key",
+        ),
+        ("ca.key", b"nothing", "there is no private key in PEM in it, it looks like other text; remove it"),
+        (
+            "issuer.key",
+            b"nothing",
+            "there is no private key in PEM in it; `openssl genpkey -algorithm ed25519` makes one; remove it",
+        ),
+        ("device.key", b"nothing", "it looks like other text; `ropeway ticket --device-key generate` makes one"),
+        ("admin.token", b"two words", "a token is one word of ASCII, and this looks like other text; remove it"),
+        ("list.key", b"nothing", "openssl genpkey"),
+        ("list.key", b"\xff\x00\x80", "this is no text, it looks like binary data"),
+        ("pipe-keys.json", b"nothing", "remove the file to have new keys made"),
+        ("pipe-keys.json", b"\xff\x00\x80", "this is no text, it looks like binary data"),
+        ("signing.key", b"nothing", "32 bytes in Base64"),
+    ] {
+        let path = place.path("ropeway-data").join(name);
+        let good = std::fs::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        std::fs::write(&path, damage).expect("written");
+        let text = check().error(1);
+        assert!(text.contains(name) && text.contains(told), "{name}: {text}");
+        assert_eq!(std::fs::read(&path).expect("there"), damage, "{name}");
+        std::fs::write(&path, good).expect("written");
+    }
+    check().good();
+}
+
+#[test]
+fn the_folder_that_the_command_line_names_is_the_one_that_is_checked() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("other")).expect("made");
+    place.write("other/ca.key", "nothing");
+    place.write("ropeway.toml", "");
+    place.run(&["config", "check", "ropeway.toml"]).good();
+    let text = place.run(&["--data-dir", "other", "config", "check", "ropeway.toml"]).error(1);
+    assert!(text.contains("other/ca.key"), "{text}");
+}

@@ -341,9 +341,17 @@ fn a_gateway_that_another_authority_vouches_for_is_named_at_once() {
 fn what_can_never_be_sent_is_wrong_on_the_command_line() {
     let place = Place::new();
     let _up = builtin(&place);
-    for arguments in [&["request", ""][..], &["request", "ftp://demo.test/"], &["request", "https://"]] {
-        let text = place.run(arguments).error(2);
-        assert!(text.contains("request is invalid"), "{arguments:?}: {text}");
+    for (url, told) in [
+        ("", "it is empty; write one such as https://"),
+        ("https://", "write one such as https://"),
+        ("ftp://demo.test/", "the scheme is neither https nor http"),
+        ("demo.test:99999", "`99999` is no port: ports go from 1 to 65535"),
+        ("https://demo.test:/", "there is a colon and no port behind it"),
+        ("https://demo.test:0/", "port 0 is none that can be connected to"),
+        ("https://user:secret@demo.test/", "user information has no place in a URL"),
+    ] {
+        let text = place.run(&["request", url]).error(2);
+        assert!(text.contains(told) && !text.contains("secret"), "{url:?}: {text}");
     }
     for header in ["host: other.test", "connection: close", "transfer-encoding: chunked", "no colon"] {
         let text = place.run(&["request", "-H", header, "demo.test"]).error(2);

@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::
 use http_body::Body as _;
 use ropeway_core::{
     Time,
-    request::{LadderConfig, Way},
+    request::{LadderConfig, Way, port_of},
 };
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
@@ -211,7 +211,7 @@ impl Run {
 /// Returns host and port of a URL that can be called.
 fn target(uri: &Uri) -> Result<(String, u16), Error> {
     let invalid = |why: &str| Error::Invalid(format!("{uri}: {why}"));
-    let port = match uri.scheme_str() {
+    let scheme_port = match uri.scheme_str() {
         Some("http") => 80,
         Some("https") => 443,
         Some(_) => return Err(invalid("the scheme is neither https nor http")),
@@ -224,7 +224,8 @@ fn target(uri: &Uri) -> Result<(String, u16), Error> {
     if authority.host().is_empty() {
         return Err(invalid("the host is missing"));
     }
-    Ok((authority.host().to_ascii_lowercase(), authority.port_u16().unwrap_or(port)))
+    let port = port_of(authority.as_str()).map_err(|why| invalid(&why.to_string()))?;
+    Ok((authority.host().to_ascii_lowercase(), port.unwrap_or(scheme_port)))
 }
 
 /// Refuses what would be lost on the way or mean something else there.
@@ -288,11 +289,18 @@ mod tests {
             ("https://user:secret@api.test/", false),
             ("ftp://api.test/", false),
             ("/path", false),
+            ("https://api.test:65535/", true),
+            ("https://api.test:/", false),
+            ("https://api.test:0/", false),
+            ("https://api.test:99999/", false),
+            ("https://[::1]:99999/", false),
         ] {
             assert_eq!(target(&Uri::from_static(url)).is_ok(), ok, "{url}");
         }
         assert_eq!(target(&Uri::from_static("https://API.test/")).unwrap(), ("api.test".into(), 443));
         let error = target(&Uri::from_static("https://user:secret@api.test/")).unwrap_err();
         assert!(!error.to_string().contains("secret"));
+        let error = target(&Uri::from_static("https://api.test:99999/")).unwrap_err().to_string();
+        assert!(error.contains("`99999` is no port: ports go from 1 to 65535"), "{error}");
     }
 }

@@ -16,6 +16,7 @@ pub mod idempotency;
 mod ladder;
 mod limit;
 mod pattern;
+mod port;
 mod spread;
 mod timeout;
 mod ways;
@@ -29,6 +30,7 @@ pub use guard::{Fingerprint, Guard, GuardConfig, TooFrequent};
 pub use ladder::{Denial, Denied, Ladder, LadderConfig, LadderOutput, LinkView, Rung, TryEnd, TryId};
 pub use limit::{HTTP1_PER_HOST, Limit, LimitConfig, LimitFull, LimitId, LimitRule, Priority};
 pub use pattern::RoutePattern;
+pub use port::{PortError, port_of};
 pub use spread::{fresh, pick, spot};
 pub use timeout::{
     Answered, Ask, FIRST_BYTE_FLOOR, GAP_FLOOR, LABEL_CHARS_MAX, LABELS_MAX, NetworkState, QUEUE_MAX, Timeouts,

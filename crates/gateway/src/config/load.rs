@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ropeway_core::request::PortError;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -211,9 +212,28 @@ fn conflicts(config: &Config, root: &Node<'_>, text: &str) -> Vec<Problem> {
         "`cert` and `key` in `[tls]` belong together",
         "give both, or none for those in `gateway.data_dir`",
     );
+    problems.extend(nowhere(config, root));
     problems.extend(duplicates(config, root, text));
     problems.extend(one_pipe_in_two_units(config, root));
     problems
+}
+
+/// Finds addresses for clients that none can connect to; a socket that listens may be given any port that is free.
+fn nowhere(config: &Config, root: &Node<'_>) -> Vec<Problem> {
+    let mut paths = Vec::new();
+    for (number, unit) in config.units.iter().enumerate() {
+        let points = unit.access_points.iter().enumerate().filter(|(_, point)| point.address.port() == 0);
+        paths.extend(points.map(|(place, _)| format!("unit.{number}.access_point.{place}.address")));
+        let dispatch = unit.dispatch.iter().enumerate().filter(|(_, address)| address.port() == 0);
+        paths.extend(dispatch.map(|(place, _)| format!("unit.{number}.dispatch.{place}")));
+    }
+    for (number, host) in config.hosts.iter().enumerate() {
+        let addresses = host.addresses.iter().enumerate().filter(|(_, address)| address.port == Some(0));
+        paths.extend(addresses.map(|(place, _)| format!("host.{number}.addresses.{place}")));
+    }
+    let problem =
+        |path: String| Problem::at(find(root, &path), PortError::Zero.to_string(), "write the port that clients reach");
+    paths.into_iter().map(problem).collect()
 }
 
 /// Finds an access point whose pipe is, by default, called as one of another unit: two gateways with one secret and one name

@@ -56,12 +56,12 @@ section! {
     pub struct GatewayConfig {
         /// Name of the gateway: the TLS server name, and the name that a device signs in its HELLO.
         pub name: String [such("a lower-case host name", is_host)] = "localhost".to_owned();
-        /// TCP address for TLS links, WebSocket links and the HTTP front door.
+        /// TCP address for TLS links, WebSocket links and the HTTP front door. Port 0 takes any that is free.
         pub tcp_listen: SocketAddr = loopback(7443);
         /// Further TCP addresses for the same, such as ["0.0.0.0:80", "0.0.0.0:8443"]: some networks let nothing through but
         /// port 443, or port 80. Every port tells TLS from plain HTTP by the first byte.
         pub tcp_listen_more: Vec<SocketAddr> = Vec::new();
-        /// UDP address for QUIC links and HTTP/3.
+        /// UDP address for QUIC links and HTTP/3. Port 0 takes that of `tcp_listen`.
         pub udp_listen: SocketAddr = loopback(7443);
         /// Further UDP addresses for the same.
         pub udp_listen_more: Vec<SocketAddr> = Vec::new();

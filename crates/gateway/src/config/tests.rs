@@ -227,6 +227,41 @@ fn refuses_a_mistake_with_its_place_and_what_to_do() {
             "2:10: the admin API and the gateway have the same address; give the admin API a port of its own",
         ),
         (
+            "[gateway]\ntcp_listen = \"127.0.0.1:99999\"",
+            "2:14: `tcp_listen`: `99999` is no port: ports go from 1 to 65535; \
+             write IP:PORT in quotes, such as \"127.0.0.1:7443\"",
+        ),
+        (
+            "[admin]\nlisten = \"[::1]:\"",
+            "2:10: `listen`: there is a colon and no port behind it; \
+             write IP:PORT in quotes, such as \"127.0.0.1:7443\"",
+        ),
+        (
+            "[[route]]\nupstream = \"http://a:99999\"",
+            "2:12: `upstream`: `99999` is no port: ports go from 1 to 65535; \
+             write SCHEME://HOST or SCHEME://HOST:PORT",
+        ),
+        (
+            "[[route]]\nupstream = \"http://a:0\"",
+            "2:12: `upstream`: port 0 is none that can be connected to: ports go from 1 to 65535; \
+             write SCHEME://HOST or SCHEME://HOST:PORT",
+        ),
+        (
+            "[[unit]]\nname = \"n\"\n[[unit.access_point]]\naddress = \"192.0.2.1:0\"",
+            "4:11: port 0 is none that can be connected to: ports go from 1 to 65535; \
+             write the port that clients reach",
+        ),
+        (
+            "[[unit]]\nname = \"n\"\ndispatch = [\"192.0.2.1:443\", \"192.0.2.1:0\"]",
+            "3:30: port 0 is none that can be connected to: ports go from 1 to 65535; \
+             write the port that clients reach",
+        ),
+        (
+            "[[host]]\nname = \"a\"\naddresses = [\"192.0.2.1:0\"]",
+            "3:14: port 0 is none that can be connected to: ports go from 1 to 65535; \
+             write the port that clients reach",
+        ),
+        (
             "[log]\nfilter = \"loud\"",
             "2:10: `filter` must be levels such as \"info,ropeway_gateway=debug\", not \"loud\"; \
              for example `filter = \"info\"`",

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{alphabet, engine::DecodePaddingMode};
 use http::Uri;
 use http::uri::Authority;
+use ropeway_core::request::{PortError, port_of};
 
 use super::read::{Node, Reader, printable};
 use super::section::Setting;
@@ -90,11 +91,10 @@ impl std::str::FromStr for Upstream {
         };
         let parts = text.parse::<Uri>().map_err(|_| UpstreamError::NotUrl)?.into_parts();
         let authority = parts.authority.ok_or(UpstreamError::NotUrl)?;
-        // `host:` and `host:99999` pass for authorities, but there is nothing to connect to.
-        let port_is_bad = authority.port_u16().is_none() && authority.as_str() != authority.host();
-        if authority.as_str().contains('@') || authority.host().is_empty() || port_is_bad {
+        if authority.as_str().contains('@') || authority.host().is_empty() {
             return Err(UpstreamError::NotUrl);
         }
+        port_of(authority.as_str())?;
         if parts.path_and_query.is_some_and(|path| path != "/") {
             return Err(UpstreamError::HasPath);
         }
@@ -135,6 +135,9 @@ pub enum UpstreamError {
     /// The rest is not a host with a port.
     #[error("this is not the address of a service")]
     NotUrl,
+    /// There is nothing to connect to.
+    #[error(transparent)]
+    Port(#[from] PortError),
     /// There is no such service in the gateway.
     #[error("unknown built-in service `{0}`")]
     UnknownBuiltin(String),
@@ -150,7 +153,7 @@ impl UpstreamError {
         match self {
             Self::HasPath => "choose paths with `path_prefix` and `strip_prefix`",
             Self::NoScheme | Self::UnknownScheme(_) => "start it with http://, https://, h2c:// or builtin:",
-            Self::NotUrl => "write SCHEME://HOST or SCHEME://HOST:PORT",
+            Self::NotUrl | Self::Port(_) => "write SCHEME://HOST or SCHEME://HOST:PORT",
             Self::UnknownBuiltin(_) => "there are builtin:demo and builtin:echo",
         }
     }

@@ -1,10 +1,10 @@
 //! The types of values that a key can have, and the tests of what they may hold.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ropeway_core::wire::list::NAME_BYTES_MAX;
+use ropeway_core::{request::port_of, wire::list::NAME_BYTES_MAX};
 use toml::de::DeValue;
 
 use super::model::LogFormat;
@@ -73,8 +73,18 @@ impl Setting for SocketAddr {
     const EXPECTED: &'static str = "an IP address with a port in quotes";
 
     fn read(node: &Node<'_>, reader: &mut Reader) -> Option<Self> {
-        let found = node.get_ref().as_str().and_then(|text| text.parse().ok());
-        found.or_else(|| reader.refuse::<Self>(node))
+        let text = node.get_ref().as_str().unwrap_or_default();
+        if let Ok(found) = text.parse() {
+            return Some(found);
+        }
+        match port_of(text) {
+            // Without brackets there is nothing that parts an IPv6 address from a port.
+            Err(reason) if text.parse::<IpAddr>().is_err() => {
+                reader.refuse_because(node, &reason.to_string(), "write IP:PORT in quotes, such as \"127.0.0.1:7443\"");
+                None
+            }
+            Err(_) | Ok(_) => reader.refuse::<Self>(node),
+        }
     }
 
     fn write(&self) -> String {

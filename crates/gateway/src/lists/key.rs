@@ -9,10 +9,11 @@ use ring::{
     signature::{Ed25519KeyPair, KeyPair},
 };
 use ropeway_core::wire::list::ListKey;
+use ropeway_net::pem;
 use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 use tracing::info;
 
-use crate::{config::Config, gateway::StartError, pem, secret, tickets::private_pem};
+use crate::{config::Config, gateway::StartError, secret, tickets::private_pem};
 
 /// Signs access lists and what is answered beside them with one Ed25519 key.
 pub struct ListSigner {

@@ -8,12 +8,12 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
+use ropeway_net::pem;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
 
 use super::{DeviceRule, SPKI_PREFIX, provider};
-use crate::pem;
 
 /// Signs tickets with one Ed25519 key.
 pub struct TicketIssuer {

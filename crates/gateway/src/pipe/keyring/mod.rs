@@ -68,9 +68,12 @@ impl Keyring {
         Ok((ring, true))
     }
 
-    /// Reads the secret that [`open`](Self::open) would take, and changes no key.
+    /// Reads the secret, or the keys, that [`open`](Self::open) would take, and changes none.
     pub(super) fn check(config: &Config) -> Result<(), StartError> {
-        let Some(path) = &config.pipe.secret_file else { return Ok(()) };
+        let Some(path) = &config.pipe.secret_file else {
+            let path = config.gateway.data_dir.join(KEYS_FILE);
+            return Drawn::read(path.clone()).map(drop).map_err(|reason| StartError::PipeKeys { path, reason });
+        };
         let read = Derived::read(path);
         read.map(drop).map_err(|reason| StartError::PipeSecret { path: path.clone(), reason })
     }

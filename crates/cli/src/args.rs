@@ -307,4 +307,5 @@ Exit codes:
   18  only a part of the answer came
   22  the answer's status is 400 or more, and --fail is given
   28  out of time (--max-time)
+  130 Ctrl-C amid a request; the message says whether it may have been executed
   141 nobody reads the output any more";

@@ -4,7 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use ropeway::pipe::PipeConfig;
 use ropeway::{Builder, CarrierKind, Client, ReconnectConfig};
+use ropeway_net::pem::{is_token, looks_like, reason};
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::timeout;
@@ -31,8 +34,8 @@ pub(crate) fn builder(args: &DeviceArgs, data: &DataDir) -> Result<(Builder, Cli
         builder = builder.trust(authorities(ca)?);
     }
     builder = match (&args.ticket, &file.ticket) {
-        (Some(path), _) => builder.ticket(read(path, GET_TICKET)?.trim()),
-        (None, Some(path)) => builder.ticket(read(path, UP_MAKES_IT)?.trim()).app(&file.app),
+        (Some(path), _) => builder.ticket(ticket(path, GET_TICKET)?),
+        (None, Some(path)) => builder.ticket(ticket(path, UP_MAKES_IT)?).app(&file.app),
         (None, None) => {
             let message =
                 "the gateway takes the tickets of other issuers only; give one with --ticket and --device-key";
@@ -55,22 +58,24 @@ pub(crate) fn builder(args: &DeviceArgs, data: &DataDir) -> Result<(Builder, Cli
 
 /// Has the client fetch the access list, which names what other ways than the link lead to. Until it comes, the sealed pipes that `up`
 /// wrote down may be used.
-pub(crate) fn with_list(mut builder: Builder, file: &ClientFile) -> Result<Builder, CommandError> {
+pub(crate) fn with_list(mut builder: Builder, file: &ClientFile, data: &DataDir) -> Result<Builder, CommandError> {
     for key in &file.list_keys {
-        let public_key = key.bytes().ok_or_else(|| {
-            let message = format!("client.json: the key {} of access lists is not 32 bytes in Base64", key.id);
-            CommandError::Usage(message)
-        })?;
-        builder = builder.list_key(&key.id, public_key);
+        let damaged = || data.client_damaged(format!("the key {} of access lists is not 32 bytes in Base64", key.id));
+        builder = builder.list_key(&key.id, key.bytes().ok_or_else(damaged)?);
     }
-    let pipe_key = file.pipe_keys.first().map(|key| (key.bytes(), key.expires_ms));
+    let pipe_key = match file.pipe_keys.first() {
+        Some(key) => {
+            let damaged = |reason: &str| data.client_damaged(format!("the key of the sealed pipe is none: {reason}"));
+            let config = key.bytes().ok_or_else(|| damaged("it is not Base64"))?;
+            PipeConfig::parse(&config).map_err(|error| damaged(&error.to_string()))?;
+            Some((config, key.expires_ms))
+        }
+        None => None,
+    };
     for point in file.access_points.iter().filter(|point| point.carriers.contains(&CarrierKind::Tls)) {
         builder = builder.dispatch("", point.address);
         if let Some((key, expires_ms)) = &pipe_key {
-            let key = key.clone().ok_or_else(|| {
-                CommandError::Usage("client.json: the key of the sealed pipe is not Base64".to_owned())
-            })?;
-            builder = builder.pipe("", point.address, key, *expires_ms);
+            builder = builder.pipe("", point.address, key.clone(), *expires_ms);
         }
     }
     Ok(builder)
@@ -82,18 +87,35 @@ pub(crate) async fn close(client: &Client) {
     let _ = timeout(CLOSE_TIMEOUT, client.close()).await;
 }
 
-fn read(path: &Path, hint: &'static str) -> Result<String, CommandError> {
-    fs::read_to_string(path).map_err(|source| CommandError::File { path: path.to_owned(), source, hint })
+fn read(path: &Path, hint: &'static str) -> Result<Vec<u8>, CommandError> {
+    fs::read(path).map_err(|source| CommandError::File { path: path.to_owned(), source, hint })
+}
+
+/// Reads a ticket. What has not the form of one is refused here: a gateway could only say that it is none.
+fn ticket(path: &Path, hint: &'static str) -> Result<String, CommandError> {
+    let content = read(path, hint)?;
+    match std::str::from_utf8(&content).map(str::trim) {
+        Ok(text) if is_token(text) => Ok(text.to_owned()),
+        Ok(_) | Err(_) => {
+            let reason = format!("this is no ticket (JWT), it looks like {}", looks_like(&content));
+            Err(DataDirError::Damaged { path: path.to_owned(), reason, hint }.into())
+        }
+    }
 }
 
 /// Reads the certificates of authorities, and sees that there are some: whoever builds a client knows no file.
-fn authorities(path: &Path) -> Result<String, CommandError> {
-    let text = read(path, UP_MAKES_IT)?;
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+fn authorities(path: &Path) -> Result<Vec<u8>, CommandError> {
+    let content = read(path, UP_MAKES_IT)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();
     let reason = match certificates {
-        Ok(certificates) if certificates.is_empty() => "there is no certificate in it".to_owned(),
-        Ok(_) => return Ok(text),
-        Err(error) => format!("its PEM is damaged: {error}"),
+        Ok(certificates) if certificates.is_empty() => {
+            format!("there is no certificate in PEM in it, it looks like {}", looks_like(&content))
+        }
+        Ok(certificates) if certificates.iter().any(|one| RootCertStore::empty().add(one.clone()).is_err()) => {
+            "what is in its PEM is no certificate".to_owned()
+        }
+        Ok(_) => return Ok(content),
+        Err(error) => reason("certificate", &error),
     };
     Err(CommandError::Certificates { path: path.to_owned(), reason })
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::StatusCode;
-use ropeway::Side;
+use ropeway::{Phase, Side};
 use ropeway_gateway::StartError;
 use ropeway_gateway::config::ConfigError;
 use ropeway_gateway::tickets::IssueError;
@@ -50,6 +50,14 @@ pub(crate) enum CommandError {
         source: io::Error,
         /// What to do.
         hint: &'static str,
+    },
+    /// A signal ended the command amid a request.
+    #[error("{signal}: {}", given_up(*phase))]
+    GivenUp {
+        /// The signal.
+        signal: &'static str,
+        /// What the request was at.
+        phase: Phase,
     },
     /// Standard input cannot be read.
     #[error("standard input cannot be read: {0}")]
@@ -113,6 +121,7 @@ impl CommandError {
             Self::Config(_) => "config",
             Self::DataDir(error) => error.name(),
             Self::File { .. } => "file",
+            Self::GivenUp { .. } => "given_up",
             Self::Input(_) => "input",
             Self::Interrupted { .. } => "interrupted",
             Self::OutOfTime { .. } => "timeout",
@@ -140,6 +149,7 @@ impl CommandError {
             | Self::Config(_)
             | Self::DataDir(_)
             | Self::File { .. }
+            | Self::GivenUp { .. }
             | Self::Input(_)
             | Self::Interrupted { .. }
             | Self::Output(_)
@@ -157,6 +167,8 @@ impl CommandError {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_BROKEN_PIPE,
             Self::OutOfTime { .. } => EXIT_TIMED_OUT,
             Self::Request { error, .. } => request_kind(error).1,
+            Self::GivenUp { signal: "SIGTERM", .. } => EXIT_SIGTERM,
+            Self::GivenUp { .. } => EXIT_SIGINT,
             Self::Status(_) => EXIT_STATUS,
             Self::Usage(_) => EXIT_USAGE,
             Self::Admin(_)
@@ -174,6 +186,16 @@ impl CommandError {
             | Self::Ticket(_)
             | Self::Write { .. } => EXIT_FAILED,
         }
+    }
+}
+
+/// Says what is known of a request that was given up.
+const fn given_up(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Answer => "given up while waiting for the answer; the request was sent, and may have been executed",
+        Phase::Body | Phase::Pause { .. } => "given up amid the answer; its head had come, its body had not ended",
+        Phase::Connect => "given up before the request was sent; it was not executed",
+        _ => "given up; the request may have been executed",
     }
 }
 
@@ -225,6 +247,12 @@ const EXIT_TIMED_OUT: u8 = 28;
 
 /// The command line is wrong; also what clap uses.
 pub(crate) const EXIT_USAGE: u8 = 2;
+
+/// SIGINT came, as by Ctrl-C: 128 and the number of the signal, as a shell shows a process that it ended.
+const EXIT_SIGINT: u8 = 130;
+
+/// SIGTERM came: the same.
+const EXIT_SIGTERM: u8 = 143;
 
 /// The reader of the output is gone: 128 and the number of SIGPIPE, as a shell shows a process that it ended.
 const EXIT_BROKEN_PIPE: u8 = 141;

@@ -227,7 +227,7 @@ impl http_body::Body for Body {
             && deadline.sleep.as_mut().poll(cx).is_ready()
         {
             let after = deadline.after;
-            return body.fail(Error::Timeout { phase: Phase::Body, after, timeline: Box::default() });
+            return body.fail(Error::Timeout { phase: Phase::Body, after, list: None, timeline: Box::default() });
         }
         if let Some(watch) = &mut body.watch
             && let Poll::Ready(error) = watch.poll_pause(cx)

@@ -9,6 +9,7 @@ use ropeway_core::{
     request::{Hosts, LadderConfig, Way},
     session,
 };
+use ropeway_net::pem;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use thiserror::Error;
 
@@ -475,7 +476,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BuildError> 
     match certificates {
         Ok(certificates) if certificates.is_empty() => Err(BuildError::Certificates("there are none".into())),
         Ok(certificates) => Ok(certificates),
-        Err(error) => Err(BuildError::Certificates(error.to_string())),
+        Err(error) => Err(BuildError::Certificates(pem::reason("certificate", &error))),
     }
 }
 

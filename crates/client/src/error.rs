@@ -179,12 +179,14 @@ pub enum Error {
         reason: String,
     },
     /// The time the app gave the request is over, or the answer paused for longer than it may.
-    #[error("timed out {phase} after {} ms{}{}", after.as_millis(), outcome(*phase), in_brackets(timeline))]
+    #[error("timed out {phase} after {} ms{}{}{}", after.as_millis(), outcome(*phase), because(list), in_brackets(timeline))]
     Timeout {
         /// What the request was at.
         phase: Phase,
         /// The time it had.
         after: Duration,
+        /// Why there was no access list, where the request waited for one to name its ways.
+        list: Option<Box<ListTrouble>>,
         /// What was tried.
         timeline: Box<Timeline>,
     },
@@ -379,6 +381,11 @@ const fn outcome(phase: Phase) -> &'static str {
         Phase::Answer => "; the request may have been executed",
         Phase::Body | Phase::Connect | Phase::Pause { .. } => "",
     }
+}
+
+/// Tells why there was no list, where that is what was waited for.
+fn because(list: &Option<Box<ListTrouble>>) -> String {
+    list.as_deref().map(|trouble| format!("; {trouble}")).unwrap_or_default()
 }
 
 /// Tells what was tried, where it is told with the error.

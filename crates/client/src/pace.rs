@@ -225,7 +225,7 @@ impl Watch {
         let Some((sleep, after)) = &mut self.pause else { return Poll::Pending };
         ready!(sleep.as_mut().poll(cx));
         let phase = Phase::Pause { received_bytes: self.measured.answered.received_bytes };
-        Poll::Ready(Error::Timeout { phase, after: *after, timeline: Box::default() })
+        Poll::Ready(Error::Timeout { phase, after: *after, list: None, timeline: Box::default() })
     }
 }
 

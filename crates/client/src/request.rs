@@ -7,7 +7,7 @@ use ropeway_core::request::{KEY_HEADER, Way};
 use serde::Serialize;
 
 use crate::{
-    Body, Error, Response,
+    Body, Error, Progress, Response,
     client::Handle,
     density::{self, Wishes},
     exchange::Options,
@@ -121,13 +121,24 @@ impl RequestBuilder {
         self
     }
 
+    /// Has `progress` tell how far the request has come, as to say when it is given up whether it may have been executed.
+    pub fn progress(mut self, progress: &Progress) -> Self {
+        if let Ok(request) = &mut self.request {
+            request.extensions_mut().insert(progress.clone());
+        }
+        self
+    }
+
     /// Sends the request and waits for the head of its answer. Dropping the future gives the request up.
     ///
     /// # Errors
     ///
     /// An [`Error`] that says whose fault it is and whether to try again.
     pub async fn send(self) -> Result<Response, Error> {
-        let (response, timeline) = density::run(self.handle, self.request?, self.options, self.wishes).await?;
+        let request = self.request?;
+        let progress: Option<Progress> = request.extensions().get().cloned();
+        let (response, timeline) = density::run(self.handle, request, self.options, self.wishes).await?;
+        progress.inspect(Progress::handle_answered);
         Ok(Response::new(response, timeline))
     }
 }

@@ -98,6 +98,22 @@ impl Timeline {
         self.steps.iter().rev().find(|step| step.fate == Fate::MayHaveRun && step.error.is_some())
     }
 
+    /// Returns each address where a step failed, in the order of its first step, with why the last one there did. One that never answered
+    /// is told as such only where no step says more.
+    #[must_use]
+    pub fn failed_places(&self) -> Vec<(SocketAddr, &str)> {
+        let mut places: Vec<(SocketAddr, &str)> = Vec::new();
+        for step in &self.steps {
+            let (Some(address), Some(error)) = (step.address, step.error.as_deref()) else { continue };
+            match places.iter_mut().find(|(known, _)| *known == address) {
+                Some((_, last)) if step.ended.is_some() => *last = error,
+                Some(_) => {}
+                None => places.push((address, error)),
+            }
+        }
+        places
+    }
+
     /// Returns the number that the next step will have.
     pub(crate) const fn next(&self) -> usize {
         self.steps.len() + self.left_out

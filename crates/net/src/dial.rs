@@ -98,6 +98,17 @@ impl DialError {
         }
     }
 
+    /// Says what happened without the address and the carrier, for those who name them themselves.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Handshake { reason, .. } => format!("handshake failed: {reason}"),
+            Self::Name(_) => self.to_string(),
+            Self::Socket { source, .. } => format!("connection failed: {source}"),
+            Self::Untrusted { reason, .. } => format!("whoever answers is not trusted: {reason}"),
+        }
+    }
+
     /// Names the failure of a handshake; `error` is what the protocol stack says, `cause` what lies under it.
     pub(crate) fn of_handshake(
         candidate: Candidate,

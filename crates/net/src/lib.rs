@@ -20,3 +20,5 @@ mod words;
 
 pub use clock::{Clock, unix_ms};
 pub use words::innermost;
+#[cfg(feature = "dns")]
+pub use words::of_hyper;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ropeway_core::CarrierKind;
+use ropeway_net::pem::looks_like;
 use serde::{Deserialize, Serialize};
 
 use super::DataDirError;
@@ -83,11 +84,11 @@ pub(crate) struct AccessPoint {
 impl ClientFile {
     pub(super) fn read(folder: &Path) -> Result<Self, DataDirError> {
         let path = folder.join(CLIENT_FILE);
-        let text = files::read(&path)?.ok_or_else(|| DataDirError::Missing { path: path.clone() })?;
-        let mut client: Self = serde_json::from_str(&text).map_err(|error| DataDirError::Damaged {
-            path: path.clone(),
-            reason: error.to_string(),
-            hint: "start `ropeway up` again, which writes it anew",
+        let content = files::content(&path)?.ok_or(DataDirError::Missing { path })?;
+        let mut client: Self = serde_json::from_slice(&content).map_err(|error| {
+            let is_json = !error.is_syntax() && !error.is_eof();
+            let told = || format!("this is no JSON, it looks like {}", looks_like(&content));
+            damaged(folder, if is_json { error.to_string() } else { told() })
         })?;
         for file in client.files() {
             *file = folder.join(&file);
@@ -113,6 +114,12 @@ impl ClientFile {
         let always = [&mut self.device_key, &mut self.admin_token];
         always.into_iter().chain(&mut self.ca).chain(&mut self.ticket)
     }
+}
+
+/// Says what is wrong with the file.
+pub(super) fn damaged(folder: &Path, reason: String) -> DataDirError {
+    let hint = "start `ropeway up` again, which writes it anew";
+    DataDirError::Damaged { path: folder.join(CLIENT_FILE), reason, hint }
 }
 
 const CLIENT_FILE: &str = "client.json";

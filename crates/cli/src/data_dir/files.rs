@@ -26,12 +26,18 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), DataDirError> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(DataDirError::io("make the folder", path))
 }
 
-/// Reads a file; `None` when there is none.
+/// Reads a file of text; `None` when there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, DataDirError> {
+    let text = content(path)?.map(String::from_utf8).transpose();
+    text.map_err(|error| {
+        DataDirError::damaged(path, format!("this is no text, it looks like {}", looks_like(error.as_bytes())))
+    })
+}
+
+/// Reads a file, whatever is in it; `None` when there is none.
+pub(crate) fn content(path: &Path) -> Result<Option<Vec<u8>>, DataDirError> {
     match fs::read(path) {
-        Ok(content) => String::from_utf8(content).map(Some).map_err(|error| {
-            DataDirError::damaged(path, format!("this is no text, it looks like {}", looks_like(error.as_bytes())))
-        }),
+        Ok(content) => Ok(Some(content)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(DataDirError::io("read", path)(error)),
     }

@@ -35,10 +35,11 @@ impl DeviceKey {
 
     /// Reads a key from a PEM file, private (PKCS #8) or public.
     pub(crate) fn read(path: &Path) -> Result<Self, DataDirError> {
-        let text = files::read(path)?.ok_or_else(|| DataDirError::Missing { path: path.to_owned() })?;
-        Self::from_pem(&text).ok_or_else(|| DataDirError::Damaged {
+        let content = files::content(path)?.ok_or_else(|| DataDirError::Missing { path: path.to_owned() })?;
+        let text = std::str::from_utf8(&content).unwrap_or_default();
+        Self::from_pem(text).ok_or_else(|| DataDirError::Damaged {
             path: path.to_owned(),
-            reason: format!("this is no Ed25519 key in PEM, it looks like {}", looks_like(text.as_bytes())),
+            reason: format!("this is no Ed25519 key in PEM, it looks like {}", looks_like(&content)),
             hint: "`ropeway ticket --device-key generate` makes one, as does `openssl genpkey -algorithm ed25519`",
         })
     }

@@ -98,6 +98,11 @@ impl DataDir {
         ClientFile::read(&self.root)
     }
 
+    /// Says what is wrong with what `up` left for the other commands.
+    pub(crate) fn client_damaged(&self, reason: String) -> DataDirError {
+        client_file::damaged(&self.root, reason)
+    }
+
     /// Leaves for the other commands what they need.
     pub(crate) fn leave_client(&self, _lock: &Lock, client: &ClientFile) -> Result<(), DataDirError> {
         client.write(&self.root)

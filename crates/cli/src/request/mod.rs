@@ -8,18 +8,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use ropeway::{Builder, Client, Error, Event, Phase, Response, Step, Timeline, Way};
+use ropeway::{Builder, Client, Error, Event, Phase, Progress, Response, Step, Timeline, Way};
 use serde_json::json;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::task::block_in_place;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::args::RequestArgs;
 use crate::data_dir::{ClientFile, DataDir};
 use crate::device;
 use crate::error::CommandError;
 use crate::output::Output;
+use crate::stops::Stops;
 
 /// Runs the command, from here to the goodbye within the time that it is given.
 pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> Result<(), CommandError> {
@@ -28,17 +29,30 @@ pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> R
     for way in &args.ways {
         builder = builder.way(*way);
     }
-    builder = device::with_list(builder, &file)?;
+    builder = device::with_list(builder, &file, data)?;
     let refusal = Arc::new(OnceLock::new());
     builder = watched(builder, Arc::clone(&refusal), args.verbose && !output.is_json(), output);
     let client = builder.allow_plain_http(args.plain_http).build()?;
-    let result = exchange(args, &client, &file, bound, output).await;
+    let mut stops = Stops::new(false).map_err(CommandError::Runtime)?;
+    let progress = Progress::default();
+    let result = tokio::select! {
+        done = exchange(args, &client, &file, bound, &progress, output) => done,
+        signal = stops.next() => {
+            let phase = progress.phase();
+            // The gateway may stop what nobody waits for; who wants to leave does not wait for that.
+            let _ = timeout(END_MAX, client.close()).await;
+            return Err(CommandError::GivenUp { signal, phase });
+        }
+    };
     if let (Ok(()), Some(detail)) = (&result, refusal.get()) {
         let hint = "another way was taken, which needs no ticket; `ropeway ticket` issues tickets";
         output.note(&format!("the gateway refused the link: {detail}; {hint}"));
     }
     // How the request ended is what counts.
-    let _ = within(bound, device::close(&client)).await;
+    tokio::select! {
+        _ = within(bound, device::close(&client)) => {}
+        _ = stops.next() => {}
+    }
     result
 }
 
@@ -86,6 +100,7 @@ async fn exchange(
     client: &Client,
     file: &ClientFile,
     bound: Option<Bound>,
+    progress: &Progress,
     output: Output,
 ) -> Result<(), CommandError> {
     let default_method = if args.data.is_some() { Method::POST } else { Method::GET };
@@ -94,7 +109,7 @@ async fn exchange(
     for (name, value) in &args.headers {
         headers.append(name, value.clone());
     }
-    let mut request = client.request(method, args.url.as_str());
+    let mut request = client.request(method, args.url.as_str()).progress(progress);
     if let Some(data) = &args.data {
         request = request.body(within(bound, input::open(data)).await??);
         // What curl says of a body of which it is told nothing.
@@ -225,7 +240,10 @@ fn failure(error: Error, url: &str, file: &ClientFile, max_time: Option<Duration
         // -v tells every way; here the last one that failed is enough.
         text = text.replace(&format!(" ({timeline})"), "");
         let last = decisive(&error, timeline).and_then(|step| step.error.as_deref());
-        if let Some(last) = last.filter(|last| !is_answer_late && !last.contains(&text) && !text.contains(last)) {
+        if let Some(tried) = report::tried(timeline).filter(|_| is_unsent(&error)) {
+            text = format!("{text}; {tried}");
+        } else if let Some(last) = last.filter(|last| !is_answer_late && !last.contains(&text) && !text.contains(last))
+        {
             text = format!("{text}; the last attempt: {last}");
         }
     }
@@ -235,7 +253,7 @@ fn failure(error: Error, url: &str, file: &ClientFile, max_time: Option<Duration
         None => served == host,
     });
     let found_no_way = matches!(error, Error::NoWay { .. });
-    let went_directly = found_no_way || matches!(error, Error::BrokeOff { .. } | Error::PlainHttp { .. });
+    let went_directly = found_no_way || matches!(error, Error::BrokeOff { .. });
     let hint = if matches!(error, Error::Untrusted { .. }) {
         match &file.ca {
             Some(ca) => {
@@ -245,6 +263,10 @@ fn failure(error: Error, url: &str, file: &ClientFile, max_time: Option<Duration
         }
     } else if found_no_way && is_served && text.contains("no link came up") {
         "; is `ropeway up` running?".to_owned()
+    } else if matches!(error, Error::PlainHttp { .. }) {
+        let hosts = file.hosts.join(", ");
+        let elsewhere = if is_served { String::new() } else { format!(" (the gateway serves {hosts})") };
+        format!("{elsewhere}; write https://, or let it cross the network in the clear with --plain-http")
     } else if went_directly && !is_served {
         format!("; the gateway serves {}, so this was called directly", file.hosts.join(", "))
     } else if matches!(error, Error::Refused { .. }) {
@@ -253,6 +275,11 @@ fn failure(error: Error, url: &str, file: &ClientFile, max_time: Option<Duration
         String::new()
     };
     CommandError::Request { error: Box::new(error), text: text + &hint }
+}
+
+/// Says whether a request found no way, so that where it was tried is what explains it.
+fn is_unsent(error: &Error) -> bool {
+    matches!(error, Error::NoList { .. } | Error::NoWay { .. } | Error::Timeout { phase: Phase::Connect, .. })
 }
 
 /// Returns the step that explains an error best.

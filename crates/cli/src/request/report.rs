@@ -44,6 +44,22 @@ fn columns(step: &Step, total: Duration) -> ([String; 5], String) {
     ([what, carrier, address, format!("{:.1} ms", ms(step.started)), took], outcome)
 }
 
+/// Says in a sentence which addresses were tried, and why each failed; nothing where there were none.
+pub(super) fn tried(timeline: &Timeline) -> Option<String> {
+    let places = timeline.failed_places();
+    let more = places.len().saturating_sub(PLACES_TOLD_MAX);
+    let mut told: Vec<_> =
+        places.iter().take(PLACES_TOLD_MAX).map(|(address, why)| format!("{address} ({why})")).collect();
+    if more > 0 {
+        told.push(format!("{more} more"));
+    }
+    let last = told.pop()?;
+    Some(if told.is_empty() { format!("tried {last}") } else { format!("tried {} and {last}", told.join(", ")) })
+}
+
+/// Addresses that an error names, of those that were tried. 4; our choice: a line that is still read.
+const PLACES_TOLD_MAX: usize = 4;
+
 /// Gives the ways tried for programs.
 pub(crate) fn timeline_object(timeline: &Timeline) -> Value {
     timeline

@@ -9,5 +9,6 @@ mod push;
 mod request;
 mod support;
 mod ticket;
+mod told;
 mod up;
 mod usage;

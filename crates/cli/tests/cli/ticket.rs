@@ -67,7 +67,10 @@ fn a_key_that_is_none_is_named() {
     let _up = place.up(&[]);
     place.write("bad.pem", "nothing");
     let error = place.run(&["ticket", "--device-key", "bad.pem"]).error(1);
-    assert!(error.starts_with("ropeway: bad.pem: this is no Ed25519 key in PEM; "), "{error}");
+    assert!(
+        error.starts_with("ropeway: bad.pem: this is no Ed25519 key in PEM, it looks like other text; "),
+        "{error}"
+    );
     let error = place.run(&["ticket", "--device-key", "nowhere.pem"]).error(1);
     assert!(error.contains("nowhere.pem"), "{error}");
 }

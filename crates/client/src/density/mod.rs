@@ -34,7 +34,7 @@ pub(crate) use self::{
     options::{Config, Wishes},
 };
 use crate::{
-    Body, Error, Phase, Timeline,
+    Body, Error, Phase, Progress, Timeline,
     client::Handle,
     decode,
     exchange::{self, Options},
@@ -129,8 +129,14 @@ pub(crate) async fn run(
     let patience = Patience { began: Instant::now(), total };
     let call = Call { handle, request, options, wishes, decodes, patience };
     match key.flatten() {
-        Some(key) => sharing::run(call, key).await,
-        None if call.handle.shared().density.batching.takes(&call, rules.batch) => batching::run(call).await,
+        Some(key) => {
+            call.note_carried();
+            sharing::run(call, key).await
+        }
+        None if call.handle.shared().density.batching.takes(&call, rules.batch) => {
+            call.note_carried();
+            batching::run(call).await
+        }
         None => call.go().await,
     }
 }
@@ -178,7 +184,7 @@ impl Patience {
     async fn within<F: Future>(self, something: F) -> Result<F::Output, Error> {
         let after = self.total.unwrap_or(ANSWER_WITHIN);
         let waited = timeout_at(self.began + after, something).await;
-        waited.map_err(|_| Error::Timeout { phase: Phase::Connect, after, timeline: Box::default() })
+        waited.map_err(|_| Error::Timeout { phase: Phase::Connect, after, list: None, timeline: Box::default() })
     }
 
     fn left(self) -> Option<Duration> {
@@ -189,6 +195,11 @@ impl Patience {
 impl Call {
     fn sharing(&self) -> &Sharing {
         &self.handle.shared().density.sharing
+    }
+
+    /// Notes that another request may carry this one.
+    fn note_carried(&self) {
+        self.request.extensions().get().into_iter().for_each(Progress::handle_carried);
     }
 
     /// Takes a place on the route and sends.

@@ -108,7 +108,7 @@ impl Engine {
             Err(error) => {
                 let candidate = connection.candidate;
                 self.connections.remove(&number);
-                log.into_iter().for_each(|log| self.shared.log.end(log, Some(error.to_string())));
+                log.into_iter().for_each(|log| self.shared.log.end(log, Some(error.cause())));
                 debug!(%error, "attempt failed");
                 self.tell_failed(candidate, error.to_string());
                 self.keeper.handle_dial_failed(number, error.reason(), now);

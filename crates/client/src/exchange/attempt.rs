@@ -64,7 +64,7 @@ pub(super) enum Failed {
 
 /// Whether a try was handed to a carrier, as far as it is known by now.
 #[derive(Clone, Default)]
-pub(super) struct Handover(Arc<Mutex<Place>>, Handovers);
+pub(crate) struct Handover(Arc<Mutex<Place>>, Handovers);
 
 #[derive(Default)]
 enum Place {
@@ -79,7 +79,7 @@ enum Place {
 }
 
 impl Handover {
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         match &*lock(&self.0) {
             Place::Gone => true,
             Place::Nowhere => false,
@@ -247,7 +247,7 @@ impl Run {
             status: None,
             fate: Fate::NothingSent,
         });
-        self.handovers.push((step, handover.clone()));
+        self.progress.begin(step, handover.clone());
         self.handed.extend(places.map(|places| Handed { step, handovers: handover.handovers(), places }));
         Some(Try { sending, handover, way: rung.way, step, session, stalled })
     }

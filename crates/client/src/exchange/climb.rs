@@ -314,7 +314,9 @@ impl Run {
         let now = self.handle.shared().clock.now();
         let waited = climb.waits_since.map_or(0, |since| now.since(since).as_millis());
         let mut reason = format!("no link came up within {waited} ms");
-        if let Some(trouble) = view.trouble.as_deref() {
+        // What was tried for this request stands in its timeline.
+        let has_tried = !self.handle.shared().log.steps(None, self.began).is_empty();
+        if let Some(trouble) = view.trouble.as_deref().filter(|_| !has_tried) {
             reason = format!("{reason}; the last attempt: {trouble}");
         }
         if let Some(Error::NoWay { reason: other, .. }) = last {

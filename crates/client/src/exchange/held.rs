@@ -272,6 +272,8 @@ impl Held {
             }
             (cause, Fate::MayHaveRun) => {
                 let is_large = matches!(cause, Cause::AnswerTooLarge { .. });
+                // The error itself says that it broke off.
+                let reason = if let Cause::Exchange(how) = cause { how } else { reason };
                 let error = match self.idempotent {
                     true => Error::BrokeOff { host, way, reason, timeline },
                     false => Error::OutcomeUnknown { timeline },

@@ -22,13 +22,10 @@ use ropeway_core::{
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
 
-pub(crate) use self::link::LinkBody;
-use self::{
-    attempt::{Handed, Handover},
-    rounds::Outside,
-};
+use self::{attempt::Handed, rounds::Outside};
+pub(crate) use self::{attempt::Handover, link::LinkBody};
 use crate::{
-    Body, Error, Phase, Timeline,
+    Body, Error, Phase, Progress, Timeline,
     client::Handle,
     shared::{ANSWER_WITHIN, lock},
     timeline::Over,
@@ -70,7 +67,10 @@ pub(crate) async fn run(
                 return Ok((response, timeline));
             }
             Ok(Err(error)) => with_timeline(run.told_of_list(error), timeline),
-            Err(_) => Error::Timeout { phase: run.phase(), after: within, timeline: Box::new(timeline) },
+            Err(_) => {
+                let list = run.list_trouble().filter(|_| run.awaits_list).map(Box::new);
+                Error::Timeout { phase: run.phase(), after: within, list, timeline: Box::new(timeline) }
+            }
         };
         debug!(%error, "request failed");
         Err(error)
@@ -95,14 +95,15 @@ struct Run {
     port: u16,
     began: Time,
     steps: Timeline,
+    /// It waits for the first access list, which is to name its ways.
+    awaits_list: bool,
     /// It waited for a link, so that the attempts for one belong to its timeline.
     waited: bool,
     /// The tries outside the links.
     outside: Vec<Outside>,
     /// Addresses that were tried one at a time.
     tried: Vec<SocketAddr>,
-    /// The tries that may have it, by their lines in the timeline, except those that ended without its being executed.
-    handovers: Vec<(usize, Handover)>,
+    progress: Progress,
     /// The tries over links.
     handed: Vec<Handed>,
 }
@@ -124,6 +125,8 @@ impl Run {
             parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
         let began = handle.shared().clock.now();
+        let progress = parts.extensions.get().cloned().unwrap_or_else(Progress::default);
+        progress.handle_alone();
         let head = Request::from_parts(parts, ());
         Ok(Self {
             handle,
@@ -136,10 +139,11 @@ impl Run {
             port,
             began,
             steps: Timeline::default(),
+            awaits_list: false,
             waited: false,
             outside: Vec::new(),
             tried: Vec::new(),
-            handovers: Vec::new(),
+            progress,
             handed: Vec::new(),
         })
     }
@@ -156,12 +160,12 @@ impl Run {
 
     /// Returns what the request is at.
     fn phase(&self) -> Phase {
-        if self.handovers.iter().any(|(_, handover)| handover.is_done()) { Phase::Answer } else { Phase::Connect }
+        self.progress.phase()
     }
 
     /// Notes that a try has not executed it.
     fn note_unexecuted(&mut self, step: usize) {
-        self.handovers.retain(|(other, _)| *other != step);
+        self.progress.note_unexecuted(step);
     }
 
     /// Returns how long the head of the answer may take.
@@ -190,9 +194,9 @@ impl Run {
     fn timeline(&self, over: Over) -> Timeline {
         let shared = self.handle.shared();
         let mut timeline = self.steps.clone();
-        for (step, handover) in &self.handovers {
-            if handover.is_done() && timeline.steps().get(*step).is_some_and(|step| step.ended.is_none()) {
-                timeline.may_have_run(*step);
+        for step in self.progress.handed_over() {
+            if timeline.steps().get(step).is_some_and(|step| step.ended.is_none()) {
+                timeline.may_have_run(step);
             }
         }
         self.handed.iter().for_each(|handed| handed.tell(&mut timeline, self.began));

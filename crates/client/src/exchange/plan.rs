@@ -1,6 +1,6 @@
 //! The ways that a request may take, and where each leads.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use ropeway_core::{
     policy::{LadderStep, RouteRules},
@@ -90,17 +90,18 @@ impl Run {
     /// Returns the ways that the request begins with. Where there is none yet, because the first access list is still on its way, that
     /// is waited for as long as a link would be.
     pub(super) async fn first_ways(
-        &self,
+        &mut self,
         view: &View,
         changes: &mut Option<watch::Receiver<u64>>,
     ) -> Result<Ways, Error> {
-        let shared = self.handle.shared();
+        let shared = Arc::clone(self.handle.shared());
         let until = |wait: Duration| shared.clock.instant(self.began + wait);
         let (soon, late) = (until(shared.config.refused_wait.min(self.list_wait())), until(self.list_wait()));
         loop {
             // Asked first: a list that comes in between is seen as a change.
             let awaited = shared.sources().filter(|sources| sources.list_state().is_awaited());
             let ways = self.ways(view);
+            self.awaits_list = awaited.is_some() && ways.is_err();
             let Some(sources) = awaited.filter(|_| ways.is_err()) else { return ways };
             sources.handle_needed();
             // One that is refused is asked for again a few times, and not for as long as one that may be on its way.
@@ -219,7 +220,7 @@ impl Run {
     }
 
     /// Returns why there is no access list, where that is known.
-    fn list_trouble(&self) -> Option<ListTrouble> {
+    pub(super) fn list_trouble(&self) -> Option<ListTrouble> {
         let sources = self.handle.shared().sources()?;
         sources.list_trouble().filter(|_| sources.list_state().is_awaited())
     }

@@ -334,7 +334,7 @@ async fn open(
     let Candidate { address, carrier } = candidate;
     if let (CarrierKind::Quic, Some(h3)) = (carrier, &connector.h3) {
         let dialed = h3.dial(address, &target.origin.host, answered).await;
-        let (connection, rtt) = dialed.map_err(|error| Failure { reason: error.reason(), told: error.to_string() })?;
+        let (connection, rtt) = dialed.map_err(|error| Failure { reason: error.reason(), told: error.cause() })?;
         return Ok((Opened::Quic(connection), rtt));
     }
     let begun = Instant::now();

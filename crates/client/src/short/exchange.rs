@@ -10,12 +10,13 @@ use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use ropeway_core::Side;
-use ropeway_net::innermost;
+use ropeway_net::{innermost, of_hyper};
 
 use super::{
     Cause, Executed,
     h3::H3Answer,
     pool::{Lease, Sender},
+    words,
 };
 use crate::{
     Body, Error,
@@ -101,9 +102,9 @@ impl Fault {
         let request = error.take_message();
         let error = error.into_error();
         match request {
-            Some(request) => Self::Unsent(Box::new(request), innermost(&error)),
+            Some(request) => Self::Unsent(Box::new(request), of_hyper(&error)),
             None if error.is_parse_too_large() => Self::Failed(Executed::Maybe, Cause::Head(innermost(&error))),
-            None => Self::Failed(executed(&error), Cause::Exchange(innermost(&error))),
+            None => Self::Failed(executed(&error), Cause::Exchange(of_hyper(&error))),
         }
     }
 }
@@ -114,10 +115,10 @@ impl ShortBody {
         match &mut self.source {
             Source::H3(answer) => Pin::new(&mut answer.body)
                 .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|error| cut(error.to_string())))),
+                .map(|frame| frame.map(|frame| frame.map_err(|error| cut(words::of_body(&error))))),
             Source::Hyper(body) => Pin::new(body)
                 .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|error| cut(innermost(&error))))),
+                .map(|frame| frame.map(|frame| frame.map_err(|error| cut(of_hyper(&error))))),
         }
     }
 

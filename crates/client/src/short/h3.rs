@@ -19,7 +19,7 @@ use http_body_util::BodyExt as _;
 use ropeway_net::h3::{H3Body, H3Connection, H3Opener, H3Recv, H3Send};
 use tokio::task::JoinHandle;
 
-use super::{Cause, Executed, HEAD_BYTES_MAX, exchange::Fault};
+use super::{Cause, Executed, HEAD_BYTES_MAX, exchange::Fault, words};
 use crate::Body;
 
 /// Sends requests on a connection, which is open as long as there is one of these.
@@ -177,10 +177,10 @@ fn fault(error: &StreamError) -> Fault {
     let (executed, cause) = match error {
         // RFC 9114 section 4.1.1: not processed in any way.
         StreamError::RemoteTerminate { code: Code::H3_REQUEST_REJECTED, .. } => {
-            (Executed::No, Cause::Exchange(error.to_string()))
+            (Executed::No, Cause::Exchange(words::of_stream(error)))
         }
         StreamError::HeaderTooBig { .. } => (Executed::Maybe, Cause::Head(error.to_string())),
-        _ => (Executed::Maybe, Cause::Exchange(error.to_string())),
+        _ => (Executed::Maybe, Cause::Exchange(words::of_stream(error))),
     };
     Fault::failed(executed, cause)
 }

@@ -11,6 +11,7 @@ mod pool;
 mod resolve;
 mod target;
 mod tls;
+mod words;
 
 use std::{
     fmt,

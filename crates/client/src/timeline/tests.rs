@@ -95,3 +95,22 @@ fn an_outcome_is_unknown_because_of_a_step_that_carried_the_request() {
     timeline.finish(Duration::from_millis(90), Over::Failed);
     assert_eq!(timeline.unanswered().and_then(|step| step.error.as_deref()), Some("the link was lost"));
 }
+
+#[test]
+fn each_address_is_told_once_with_the_last_that_failed_there() {
+    let mut timeline = Timeline::default();
+    let failed = |port, started, error: &str| Step {
+        address: Some(([192, 0, 2, 1], port).into()),
+        ended: Some(Duration::from_millis(started + 1)),
+        error: Some(error.into()),
+        ..step(Action::Connect, started)
+    };
+    for (port, started, error) in [(1, 0, "first"), (2, 5, "refused"), (1, 7, "closed")] {
+        timeline.push(failed(port, started, error));
+    }
+    timeline.push(Step { address: Some(([192, 0, 2, 1], 3).into()), ..step(Action::Connect, 8) });
+    timeline.push(Step { address: Some(([192, 0, 2, 1], 2).into()), ..step(Action::Connect, 9) });
+    timeline.finish(Duration::from_millis(20), Over::Failed);
+    let told: Vec<_> = timeline.failed_places().iter().map(|(address, why)| (address.port(), *why)).collect();
+    assert_eq!(told, [(1, "closed"), (2, "refused"), (3, STILL_OPENING)]);
+}

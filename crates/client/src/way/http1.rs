@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use ropeway_core::request::spot;
-use ropeway_net::innermost;
+use ropeway_net::of_hyper;
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{Cause, Failed, Fate, Peer, Shape, Trace};
@@ -82,7 +82,7 @@ async fn held(address: SocketAddr, response: Response<Incoming>, bytes_max: usiz
 }
 
 fn lost(address: SocketAddr, phase: Phase, error: &hyper::Error) -> Failed {
-    let cause = Cause::Exchange(innermost(error));
+    let cause = Cause::Exchange(of_hyper(error));
     // Canceled: the connection had ended before the request was written to it.
     if error.is_canceled() { Failed::before(address, cause) } else { Failed::after(address, phase, cause) }
 }

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use ropeway::{Action, Body, BoxError, CarrierKind, LinkState, Way};
+use ropeway::{Action, Body, BoxError, CarrierKind, LinkState, Phase, Progress, Way};
 use tower::ServiceExt as _;
 
-use crate::support::{Authority, TestGateway, builder, eventually, service::big, soon, world};
+use crate::support::{Authority, Tarpit, TestGateway, builder, eventually, service::big, soon, world};
 
 #[tokio::test]
 async fn a_request_crosses_on_every_carrier() {
@@ -140,6 +140,29 @@ async fn a_request_whose_future_is_dropped_frees_its_exchange() {
         drop(unread);
         eventually("it is given up", || gateway.running() == 0).await;
     }
+}
+
+#[tokio::test]
+async fn how_far_a_request_has_come_can_be_asked_at_any_moment() {
+    let (gateway, client) = world(CarrierKind::Tls).await;
+    let progress = Progress::default();
+    assert_eq!(progress.phase(), Phase::Connect);
+    let post = tokio::spawn(client.post("https://api.test/hold").body("pay").progress(&progress).send());
+    eventually("it is under way", || gateway.running() == 1).await;
+    assert_eq!(progress.phase(), Phase::Answer);
+    gateway.release();
+    soon(post).await.unwrap().unwrap();
+    assert_eq!(progress.phase(), Phase::Body);
+
+    let tarpit = Tarpit::new();
+    let nowhere =
+        builder(&Authority::new(), &[], CarrierKind::Tls).access_point_on(tarpit.address(), [CarrierKind::Tls]);
+    let client = nowhere.build().unwrap();
+    let (state, progress) = (client.link_state(), Progress::default());
+    let unsent = tokio::spawn(client.post("https://api.test/hold").body("pay").progress(&progress).send());
+    eventually("a link is sought", || *state.borrow() == LinkState::Connecting).await;
+    assert_eq!(progress.phase(), Phase::Connect);
+    unsent.abort();
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use http_body_util::Full;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ropeway::{
-    Builder, CarrierKind, Client, Error, Event, Way,
+    Builder, CarrierKind, Client, Error, Event, Phase, Way,
     sources::{ListKey, ListOrigin, ListTrouble, Origin, Sources, SourcesEvent, SourcesSetup, SourcesWarning},
 };
 use ropeway_core::{
@@ -332,7 +332,7 @@ async fn a_list_that_was_refused_is_the_reason_that_a_request_has_no_way_and_is_
     let forged = list().seal("k", &|message| strange.sign(message).to_bytes());
     for (document, name, words) in [
         (forged, "bad_signature", "signature of the access list is not that of key \"k\""),
-        (sealed(&ahead), "future", "s in the future"),
+        (sealed(&ahead), "future", "s in the future; is the clock of this device behind?"),
     ] {
         let dispatcher = Dispatcher::new(document).await;
         for way in [Way::Address, Way::Pipe, Way::Plain] {
@@ -368,6 +368,26 @@ async fn where_the_server_of_the_list_does_not_answer_that_is_told_too() {
     assert!(text.contains(&format!("{gone} gave no access list: ")) && text.contains("refused"), "{text}");
     let forced = client.get("https://api.test/").way(Way::Plain).send().await.unwrap_err();
     assert!(matches!(forced, Error::NoList { .. }), "{forced}");
+}
+
+#[tokio::test]
+async fn a_request_whose_time_is_over_while_it_waits_for_a_list_tells_why_none_has_come() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let client = Client::builder().gateway("gw.test").list_key("k", [1; 32]).dispatch("north", gone).way(Way::Address);
+    let client = client.build().unwrap();
+    let error = client.get("https://api.test/").timeout(Duration::from_millis(800)).send().await.unwrap_err();
+    let Error::Timeout { phase: Phase::Connect, list: Some(trouble), .. } = &error else { panic!("{error:?}") };
+    assert!(matches!(**trouble, ListTrouble::Failed { address, .. } if address == gone), "{trouble}");
+    assert!(error.to_string().contains(&format!("; {gone} gave no access list: ")), "{error}");
+}
+
+#[tokio::test]
+async fn an_empty_list_is_told_as_such() {
+    let dispatcher = Dispatcher::new(Bytes::new()).await;
+    let client = client_of(&dispatcher, Way::Address).build().unwrap();
+    let error = client.get("https://api.test/").send().await.unwrap_err();
+    let told = format!("{} gave no access list: answer is malformed: it is empty", dispatcher.address);
+    assert!(matches!(error, Error::NoList { .. }) && error.to_string().contains(&told), "{error}");
 }
 
 #[tokio::test]

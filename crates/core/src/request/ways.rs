@@ -201,7 +201,10 @@ pub fn plan(target: &Target<'_>, hosts: Option<&Hosts>, rules: &RouteRules, at_h
     };
     let mut steps: Vec<LadderStep> = rules.ladder.iter().filter(may_be_taken).copied().collect();
     if steps.is_empty() {
-        return Err(if is_clear { NoPlan::PlainHttp } else { NoPlan::Policy });
+        // Where the app's word would open no way either, it is not what is missing.
+        let is_closed = |step: &LadderStep| !step.way.needs_gateway() && target.is_at_hand(step.way, at_hand);
+        let is_forbidden = is_clear && rules.ladder.iter().any(is_closed);
+        return Err(if is_forbidden { NoPlan::PlainHttp } else { NoPlan::Policy });
     }
     if steps.iter().all(|step| matches!(step.way, Way::Name | Way::Original)) {
         steps.iter_mut().filter(|step| step.way == Way::Name).for_each(|step| step.tries = TRIES_MAX);
@@ -300,6 +303,8 @@ mod tests {
         assert_eq!(steps(plan(&plain, Some(&hosts), &rules, ALL)), "link:3 pipe:2");
         let other = Target { host: "example.org", ..plain };
         assert_eq!(plan(&other, Some(&hosts), &rules, ALL), Err(NoPlan::PlainHttp));
+        let pipe = rules_of(&[(Way::Pipe, 1)]);
+        assert_eq!(plan(&other, Some(&hosts), &pipe, LINK), Err(NoPlan::Policy), "the app's word would not help");
         let allowed = Target { plain_http: true, ..other };
         assert_eq!(steps(plan(&allowed, Some(&hosts), &rules, LINK)), "name:3 original:1");
     }

@@ -73,6 +73,9 @@ impl Dispatch {
         let response = self.https.exchange(server, name, request, LIST_BYTES_MAX).await?;
         let date_ms = response.headers().get(header::DATE).and_then(parse_http_date);
         let list = match response.status() {
+            StatusCode::OK if response.body().is_empty() => {
+                return Err(DnsError::Malformed { server, reason: "it is empty".into() });
+            }
             StatusCode::OK => FetchedList::List(response.into_body()),
             StatusCode::NOT_MODIFIED => FetchedList::NotModified,
             status => return Err(DnsError::Status { server, status }),

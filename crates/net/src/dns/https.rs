@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::DnsError;
-use crate::innermost;
+use crate::of_hyper;
 
 /// Asks addresses over HTTPS; their certificates are checked against the name that is given.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Https {
         let stream = self.connector.connect(server_name, tcp).await.map_err(socket)?;
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let io = TokioIo::new(stream);
-        let broken = |error: hyper::Error| DnsError::Transfer { server, reason: innermost(&error) };
+        let broken = |error: hyper::Error| DnsError::Transfer { server, reason: of_hyper(&error) };
         if is_h2 {
             let (mut sender, connection) =
                 hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.map_err(broken)?;
@@ -92,7 +92,7 @@ async fn with(
     server: SocketAddr,
     bytes_max: usize,
 ) -> Result<Response<Bytes>, DnsError> {
-    let broken = |error: hyper::Error| DnsError::Transfer { server, reason: innermost(&error) };
+    let broken = |error: hyper::Error| DnsError::Transfer { server, reason: of_hyper(&error) };
     let exchange = async {
         let (parts, mut body) = sent.await.map_err(broken)?.into_parts();
         let mut read = BytesMut::new();

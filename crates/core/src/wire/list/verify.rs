@@ -48,13 +48,13 @@ pub enum ListError {
         key_id: String,
     },
     /// Even its addresses are too old.
-    #[error("access list expired {} days ago", since.as_secs() / 86_400)]
+    #[error("access list expired {} days ago; is the clock of this device ahead?", since.as_secs() / 86_400)]
     Expired {
         /// Time since it expired.
         since: Duration,
     },
     /// It was issued in the future.
-    #[error("access list was issued {} s in the future", ahead.as_secs())]
+    #[error("access list was issued {} s in the future; is the clock of this device behind?", ahead.as_secs())]
     Future {
         /// How far.
         ahead: Duration,

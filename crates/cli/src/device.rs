@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use ropeway::pipe::PipeConfig;
 use ropeway::{Builder, CarrierKind, Client, ReconnectConfig};
-use ropeway_net::pem::{is_token, looks_like, reason};
+use ropeway_net::pem::{is_token, looks_like, reason_in};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use tokio::time::timeout;
 
 use crate::args::DeviceArgs;
@@ -108,14 +108,12 @@ fn authorities(path: &Path) -> Result<Vec<u8>, CommandError> {
     let content = read(path, UP_MAKES_IT)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();
     let reason = match certificates {
-        Ok(certificates) if certificates.is_empty() => {
-            format!("there is no certificate in PEM in it, it looks like {}", looks_like(&content))
-        }
+        Ok(certificates) if certificates.is_empty() => reason_in("certificate", &content, &pem::Error::NoItemsFound),
         Ok(certificates) if certificates.iter().any(|one| RootCertStore::empty().add(one.clone()).is_err()) => {
             "what is in its PEM is no certificate".to_owned()
         }
         Ok(_) => return Ok(content),
-        Err(error) => reason("certificate", &error),
+        Err(error) => reason_in("certificate", &content, &error),
     };
     Err(CommandError::Certificates { path: path.to_owned(), reason })
 }

@@ -22,6 +22,16 @@ pub fn reason(what: &str, error: &Error) -> String {
     }
 }
 
+/// Says why `what` cannot be read from this content of a file, which may be something else altogether.
+#[must_use]
+pub fn reason_in(what: &str, content: &[u8], error: &Error) -> String {
+    let reason = reason(what, error);
+    if matches!(error, Error::NoItemsFound) {
+        return format!("{reason}, it looks like {}", looks_like(content));
+    }
+    reason
+}
+
 /// Says what the content of a file looks like, to follow "it looks like": nothing of what may be a secret is repeated.
 #[must_use]
 pub fn looks_like(content: &[u8]) -> String {

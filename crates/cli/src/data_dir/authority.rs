@@ -8,11 +8,11 @@ use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
 };
-use ropeway_net::pem::{looks_like, reason};
+use ropeway_net::pem::reason_in;
 use rustls::RootCertStore;
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
@@ -101,7 +101,7 @@ fn key(path: PathBuf, drafts: &mut Vec<Draft>) -> Result<(String, KeyPair), Data
     if let Some(text) = files::read(&path)? {
         let damaged = |reason| DataDirError::damaged(&path, reason);
         let read = PrivateKeyDer::from_pem_slice(text.as_bytes());
-        let der = read.map_err(|error| damaged(unreadable("private key", &text, &error)))?;
+        let der = read.map_err(|error| damaged(reason_in("private key", text.as_bytes(), &error)))?;
         let key =
             KeyPair::try_from(&der).map_err(|_| damaged("its private key is none that can be used here".to_owned()))?;
         return Ok((text, key));
@@ -115,18 +115,10 @@ fn key(path: PathBuf, drafts: &mut Vec<Draft>) -> Result<(String, KeyPair), Data
 /// Reads a certificate, or says what is there instead.
 fn certificate(text: &str) -> Result<CertificateDer<'static>, String> {
     let read = CertificateDer::from_pem_slice(text.as_bytes());
-    let certificate = read.map_err(|error| unreadable("certificate", text, &error))?;
+    let certificate = read.map_err(|error| reason_in("certificate", text.as_bytes(), &error))?;
     match ParsedCertificate::try_from(&certificate) {
         Ok(_) => Ok(certificate),
         Err(_) => Err("what is in its PEM is no certificate".to_owned()),
-    }
-}
-
-fn unreadable(what: &str, text: &str, error: &pem::Error) -> String {
-    let reason = reason(what, error);
-    match error {
-        pem::Error::NoItemsFound => format!("{reason}, it looks like {}", looks_like(text.as_bytes())),
-        _ => reason,
     }
 }
 
@@ -187,7 +179,8 @@ fn dated(params: &mut CertificateParams, now: SystemTime, life: Duration) -> Res
 fn verify(ca_pem: &str, cert_pem: &str, key_pem: &str, names: &[String], at: SystemTime) -> Result<(), String> {
     let text = |error: rustls::Error| error.to_string();
     let (ca, cert) = (certificate(ca_pem)?, certificate(cert_pem)?);
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| reason("private key", &error))?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+        .map_err(|error| reason_in("private key", key_pem.as_bytes(), &error))?;
     let provider = default_provider();
     CertifiedKey::from_der(vec![cert.clone()], key, &provider).map_err(text)?;
 

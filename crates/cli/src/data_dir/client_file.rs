@@ -122,7 +122,8 @@ pub(super) fn damaged(folder: &Path, reason: String) -> DataDirError {
     DataDirError::Damaged { path: folder.join(CLIENT_FILE), reason, hint }
 }
 
-const CLIENT_FILE: &str = "client.json";
+/// The name of the file.
+pub(super) const CLIENT_FILE: &str = "client.json";
 
 #[cfg(test)]
 mod tests {

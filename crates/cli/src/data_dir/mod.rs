@@ -98,6 +98,11 @@ impl DataDir {
         ClientFile::read(&self.root)
     }
 
+    /// Names the file of what `up` leaves for the other commands.
+    pub(crate) fn client_path(&self) -> PathBuf {
+        self.root.join(client_file::CLIENT_FILE)
+    }
+
     /// Says what is wrong with what `up` left for the other commands.
     pub(crate) fn client_damaged(&self, reason: String) -> DataDirError {
         client_file::damaged(&self.root, reason)

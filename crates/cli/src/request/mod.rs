@@ -1,5 +1,6 @@
 //! `ropeway request`: one HTTP request through the gateway, in the manner of curl.
 
+mod failure;
 mod input;
 pub(crate) mod report;
 
@@ -8,15 +9,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use ropeway::{Builder, Client, Error, Event, Phase, Progress, Response, Step, Timeline, Way};
+use ropeway::{Builder, Client, Error, Event, Progress, Response};
 use serde_json::json;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use self::failure::Asked;
 use crate::args::RequestArgs;
-use crate::data_dir::{ClientFile, DataDir};
+use crate::data_dir::DataDir;
 use crate::device;
 use crate::error::CommandError;
 use crate::output::Output;
@@ -36,7 +38,7 @@ pub(crate) async fn run(args: &RequestArgs, data: &DataDir, output: Output) -> R
     let mut stops = Stops::new(false).map_err(CommandError::Runtime)?;
     let progress = Progress::default();
     let result = tokio::select! {
-        done = exchange(args, &client, &file, bound, &progress, output) => done,
+        done = exchange(Asked { args, file: &file, data }, &client, bound, &progress, output) => done,
         signal = stops.next() => {
             let phase = progress.phase();
             // The gateway may stop what nobody waits for; who wants to leave does not wait for that.
@@ -96,13 +98,13 @@ fn watched(builder: Builder, refusal: Arc<OnceLock<String>>, is_verbose: bool, o
 }
 
 async fn exchange(
-    args: &RequestArgs,
+    asked: Asked<'_>,
     client: &Client,
-    file: &ClientFile,
     bound: Option<Bound>,
     progress: &Progress,
     output: Output,
 ) -> Result<(), CommandError> {
+    let args = asked.args;
     let default_method = if args.data.is_some() { Method::POST } else { Method::GET };
     let method = args.method.clone().unwrap_or(default_method);
     let mut headers: HeaderMap = HeaderMap::new();
@@ -123,7 +125,7 @@ async fn exchange(
         if let Some(timeline) = error.timeline().filter(|_| args.verbose && !output.is_json()) {
             report::timeline_lines(timeline).iter().for_each(|line| output.detail(line));
         }
-        failure(error, &args.url, file, args.max_time)
+        asked.failed(error)
     })?;
     head(args, &response, output)?;
     if args.fail && (response.status().is_client_error() || response.status().is_server_error()) {
@@ -131,7 +133,7 @@ async fn exchange(
     }
     body(args, &mut response, bound, output).await.map_err(|error| match error {
         BodyError::Command(error) => error,
-        BodyError::Request(error) => failure(error, &args.url, file, args.max_time),
+        BodyError::Request(error) => asked.failed(error),
     })
 }
 
@@ -226,71 +228,6 @@ impl Sink {
 
 async fn create(path: &std::path::Path) -> Result<File, CommandError> {
     File::create(path).await.map_err(|source| CommandError::Write { path: path.to_owned(), source })
-}
-
-/// Tells of an error what fits on a line, and what the user can do about it.
-fn failure(error: Error, url: &str, file: &ClientFile, max_time: Option<Duration>) -> CommandError {
-    let mut text = error.to_string();
-    if let (Error::Timeout { after, .. }, Some(max_time)) = (&error, max_time) {
-        // What was left for the request is nobody's number.
-        text = text.replace(&format!("after {} ms", after.as_millis()), &format!("after {} ms", max_time.as_millis()));
-    }
-    let is_answer_late = matches!(error, Error::Timeout { phase: Phase::Answer, .. });
-    if let Some(timeline) = error.timeline() {
-        // -v tells every way; here the last one that failed is enough.
-        text = text.replace(&format!(" ({timeline})"), "");
-        let last = decisive(&error, timeline).and_then(|step| step.error.as_deref());
-        if let Some(tried) = report::tried(timeline).filter(|_| is_unsent(&error)) {
-            text = format!("{text}; {tried}");
-        } else if let Some(last) = last.filter(|last| !is_answer_late && !last.contains(&text) && !text.contains(last))
-        {
-            text = format!("{text}; the last attempt: {last}");
-        }
-    }
-    let host = url.split("://").nth(1).unwrap_or_default().split(['/', '?', ':']).next().unwrap_or_default();
-    let is_served = file.hosts.iter().any(|served| match served.strip_prefix('*') {
-        Some(end) => host.ends_with(end),
-        None => served == host,
-    });
-    let found_no_way = matches!(error, Error::NoWay { .. });
-    let went_directly = found_no_way || matches!(error, Error::BrokeOff { .. });
-    let hint = if matches!(error, Error::Untrusted { .. }) {
-        match &file.ca {
-            Some(ca) => {
-                format!("; only what {} vouches for is trusted: does another gateway listen there?", ca.display())
-            }
-            None => "; only what this system's authorities vouch for is trusted".to_owned(),
-        }
-    } else if found_no_way && is_served && text.contains("no link came up") {
-        "; is `ropeway up` running?".to_owned()
-    } else if matches!(error, Error::PlainHttp { .. }) {
-        let hosts = file.hosts.join(", ");
-        let elsewhere = if is_served { String::new() } else { format!(" (the gateway serves {hosts})") };
-        format!("{elsewhere}; write https://, or let it cross the network in the clear with --plain-http")
-    } else if went_directly && !is_served {
-        format!("; the gateway serves {}, so this was called directly", file.hosts.join(", "))
-    } else if matches!(error, Error::Refused { .. }) {
-        "; `ropeway ticket` issues tickets, and `ropeway up` renews its own".to_owned()
-    } else {
-        String::new()
-    };
-    CommandError::Request { error: Box::new(error), text: text + &hint }
-}
-
-/// Says whether a request found no way, so that where it was tried is what explains it.
-fn is_unsent(error: &Error) -> bool {
-    matches!(error, Error::NoList { .. } | Error::NoWay { .. } | Error::Timeout { phase: Phase::Connect, .. })
-}
-
-/// Returns the step that explains an error best.
-fn decisive<'a>(error: &Error, timeline: &'a Timeline) -> Option<&'a Step> {
-    // What became of a request is not explained by what never carried it, nor what gateways said by the ways around them.
-    if let Error::OutcomeUnknown { .. } = error {
-        return timeline.unanswered();
-    }
-    let is_of_gateways = matches!(error, Error::Refused { .. } | Error::Untrusted { .. });
-    let is_wanted = |step: &&Step| step.error.is_some() && (!is_of_gateways || step.way == Way::Link);
-    timeline.steps().iter().rev().find(is_wanted)
 }
 
 /// What share of its time the command keeps from the request, to tell how that ended and to say goodbye: a tenth; our choice.

@@ -357,7 +357,7 @@ fn a_host_that_the_gateway_does_not_serve_is_called_directly_and_plain_http_only
     let url = format!("http://{}/page.txt", server.address);
     let text = place.run(&["request", &url]).error(1);
     assert!(
-        text.contains("over plain http, which was not allowed (the gateway serves demo.test, echo.test)"),
+        text.contains("over plain http, which was not allowed; the gateway serves demo.test, echo.test alone; "),
         "{text}"
     );
     assert!(text.contains("with --plain-http") && !text.contains("was called"), "{text}");

@@ -68,7 +68,7 @@ pub(crate) async fn run(
             }
             Ok(Err(error)) => with_timeline(run.told_of_list(error), timeline),
             Err(_) => {
-                let list = run.list_trouble().filter(|_| run.awaits_list).map(Box::new);
+                let list = run.list_missing().filter(|_| run.awaits_list).map(Box::new);
                 Error::Timeout { phase: run.phase(), after: within, list, timeline: Box::new(timeline) }
             }
         };

@@ -201,7 +201,7 @@ impl Run {
 
     /// Says why the access list names nowhere to go.
     fn no_list(&self, state: ListState) -> String {
-        let trouble = self.list_trouble().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        let trouble = self.list_missing().map(|trouble| format!(": {trouble}")).unwrap_or_default();
         match state {
             ListState::Held(Validity::Gone) => {
                 format!("the access list has expired, and no newer one has come{trouble}")
@@ -220,9 +220,14 @@ impl Run {
     }
 
     /// Returns why there is no access list, where that is known.
-    pub(super) fn list_trouble(&self) -> Option<ListTrouble> {
+    fn list_trouble(&self) -> Option<ListTrouble> {
         let sources = self.handle.shared().sources()?;
         sources.list_trouble().filter(|_| sources.list_state().is_awaited())
+    }
+
+    /// Returns why there is no access list, or who was asked for one and has not answered.
+    pub(super) fn list_missing(&self) -> Option<ListTrouble> {
+        self.list_trouble().or_else(|| self.handle.shared().sources()?.list_silence())
     }
 
     /// Adds to an error of a request for which no way was found that a list was refused, which might have named others. That nobody could

@@ -1,6 +1,6 @@
 //! What became of an exchange over HTTP/3, in words of ours: those of the library are about its own insides.
 
-use h3::error::StreamError;
+use h3::error::{ConnectionError, StreamError};
 use ropeway_net::{h3::H3BodyError, innermost};
 
 /// Says how an exchange ended.
@@ -8,6 +8,10 @@ use ropeway_net::{h3::H3BodyError, innermost};
 pub(super) fn of_stream(error: &StreamError) -> String {
     match error {
         StreamError::RemoteTerminate { code, .. } => format!("the other end gave it up ({code})"),
+        StreamError::ConnectionError { 0: ConnectionError::Timeout { .. }, .. } => {
+            "the connection was lost: nothing came on it any more".to_owned()
+        }
+        StreamError::ConnectionError { 0: error, .. } => format!("the connection was lost: {}", innermost(error)),
         other => innermost(other),
     }
 }

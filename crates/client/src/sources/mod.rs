@@ -276,6 +276,11 @@ impl Sources {
         self.inner.read(|machine, _, _| machine.list_trouble().cloned())
     }
 
+    /// Returns the oldest question for a list that nobody has answered yet, as the trouble that it is to who cannot wait any longer.
+    pub(crate) fn list_silence(&self) -> Option<ListTrouble> {
+        self.inner.read(|machine, now, _| machine.list_silence(now))
+    }
+
     /// Says that a request finds no way that works without an access list: where there is none one is fetched at once, if that was not
     /// tried a moment ago.
     pub fn handle_needed(&self) {

@@ -382,6 +382,18 @@ async fn a_request_whose_time_is_over_while_it_waits_for_a_list_tells_why_none_h
 }
 
 #[tokio::test]
+async fn who_was_asked_for_a_list_and_is_silent_is_named_when_the_time_is_over() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let client =
+        Client::builder().gateway("gw.test").list_key("k", [1; 32]).dispatch("north", address).way(Way::Address);
+    let client = client.build().unwrap();
+    let error = client.get("https://api.test/").timeout(Duration::from_millis(800)).send().await.unwrap_err();
+    let told = format!("; {address} gave no access list: it has not answered yet");
+    assert!(matches!(error, Error::Timeout { .. }) && error.to_string().contains(&told), "{error}");
+}
+
+#[tokio::test]
 async fn an_empty_list_is_told_as_such() {
     let dispatcher = Dispatcher::new(Bytes::new()).await;
     let client = client_of(&dispatcher, Way::Address).build().unwrap();

@@ -135,6 +135,11 @@ impl Asks {
         self.pending.values().any(Pending::is_list)
     }
 
+    /// Returns the oldest question for a list that is under way.
+    pub(super) fn oldest_for_list(&self) -> Option<&Pending> {
+        self.pending.values().find(|pending| pending.is_list())
+    }
+
     /// Takes out what should have been answered by `now`.
     pub(super) fn overdue(&mut self, now: Time) -> Vec<(AskId, Pending)> {
         self.pending.extract_if(.., |_, pending| pending.deadline <= now).collect()

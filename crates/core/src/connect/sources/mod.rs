@@ -293,6 +293,15 @@ impl Sources {
         self.trouble.as_ref()
     }
 
+    /// Returns the oldest question for a list that nobody has answered yet, as the trouble that it is to who cannot wait any longer.
+    #[must_use]
+    pub fn list_silence(&self, now: Time) -> Option<ListTrouble> {
+        let pending = self.asks.oldest_for_list()?;
+        let Server::Dispatch(address) = pending.server else { return None };
+        let reason = "it has not answered yet".to_owned();
+        Some(ListTrouble::Failed { address, took: now.since(pending.asked_at), reason })
+    }
+
     /// Says whether an answer beside the list is signed by a trusted key.
     #[must_use]
     pub fn is_signed(&self, context: &str, message: &[u8], key_id: &str, signature: &[u8]) -> bool {

@@ -312,7 +312,11 @@ fn why_no_list_came_is_known_with_the_server_and_its_time() {
     assert_eq!(stage.sources.list_state(stage.now, stage.wall_ms), ListState::Held(Validity::Full));
 
     let mut silent = Stage::new(config());
-    silent.pass(Duration::from_secs(16));
+    silent.pass(Duration::from_secs(6));
+    assert_eq!(silent.sources.list_trouble(), None, "it may still come");
+    let Some(ListTrouble::Failed { reason, .. }) = silent.sources.list_silence(silent.now) else { panic!() };
+    assert_eq!(reason, "it has not answered yet");
+    silent.pass(Duration::from_secs(10));
     let Some(ListTrouble::Failed { reason, .. }) = silent.sources.list_trouble() else { panic!() };
     assert_eq!(reason, "no answer within 10000 ms");
     let mut alone = Stage::new(SourcesConfig { seeds: Vec::new(), dispatch: Vec::new(), ..config() });

@@ -26,7 +26,7 @@ pub(super) fn provide(folder: &DataDir, names: &[String], now: SystemTime) -> Re
     [CA_KEY, GATEWAY_KEY].into_iter().for_each(|secret| files::close(&folder.root.join(secret)));
     for Draft { path, access, text, reason } in drafts {
         files::write(&path, access, &text)?;
-        tracing::info!(file = %path.display(), reason, "made");
+        tracing::info!(file = %path.display(), reason, "file of the data folder made");
     }
     Ok(())
 }

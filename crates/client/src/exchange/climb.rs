@@ -79,6 +79,7 @@ impl Run {
         let config = LadderConfig {
             refused_wait: shared.config.refused_wait,
             links_max: ways.links_max,
+            ways_until: self.ways_until(),
             ..LadderConfig::timed(self.within(), shared.config.link_wait.or(self.total()), self.began)
         };
         let rungs = ways.rungs.iter().copied();
@@ -121,6 +122,7 @@ impl Run {
                         Err(_) if !climb.tries.is_empty() => {}
                         Err(error) => return Err(error),
                     }
+                    ladder.handle_ways_until(self.ways_until(), &mut shared.budget(), now);
                     let link = view.link(ways.is_known, self.began, now);
                     ladder.handle_link(link, &mut shared.budget(), now);
                 }

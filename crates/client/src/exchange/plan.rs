@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use ropeway_core::{
+    Time,
     policy::{LadderStep, RouteRules},
     request::{
         AtHand, HELD_BYTES_MAX, KEY_HEADER, LinkView, NoPlan, RequestFacts, Rung, Target, Way, is_idempotent, plan,
@@ -113,6 +114,22 @@ impl Run {
                 return self.ways(view);
             }
         }
+    }
+
+    /// Returns until when an access list may name further ways, which the app wants; `None` where none is on its way. One that could not be
+    /// had is asked for again a few times, and not waited for as long as one that may be on its way.
+    pub(super) fn ways_until(&self) -> Option<Time> {
+        let shared = self.handle.shared();
+        shared.sources().filter(|sources| sources.list_state().is_awaited())?;
+        let is_wanted = match self.options.way {
+            Some(way) => is_listed(way),
+            None => self.rules().ladder.iter().any(|step| is_listed(step.way)),
+        };
+        let wait = match self.list_trouble() {
+            Some(_) => shared.config.refused_wait.min(self.list_wait()),
+            None => self.list_wait(),
+        };
+        is_wanted.then(|| self.began + wait)
     }
 
     /// Returns the rules of the request's route, without the ways that the app does not want.

@@ -117,9 +117,15 @@ impl Been {
         self.connections.contains(&connection)
     }
 
-    /// Returns which try was the last to go to an address.
-    fn last_try(&self, address: SocketAddr) -> Option<usize> {
-        self.tries.iter().rposition(|peers| peers.iter().any(|peer| leads_to(*peer, address)))
+    /// Returns which try was the last to go to an address, one of these.
+    fn last_try(&self, address: SocketAddr, among: &[SocketAddr]) -> Option<usize> {
+        self.tries.iter().rposition(|peers| peers.iter().any(|peer| leads_to(*peer, address, among)))
+    }
+
+    /// Returns those of some places of a host that are this try's turn.
+    fn fresh<P: Copy>(&self, places: &[P], address: impl Fn(&P) -> SocketAddr) -> Vec<P> {
+        let addresses: Vec<SocketAddr> = places.iter().map(&address).collect();
+        fresh(places, |place| self.last_try(address(place), &addresses))
     }
 }
 
@@ -213,7 +219,7 @@ impl Short {
             Err(reason) => return Err(fail(Cause::Setup(reason.clone()), Executed::NotSent, false)),
         };
         let left: Vec<Listed> = match to {
-            To::Addresses(listed) => fresh(listed, |listed| been.last_try(listed.address)),
+            To::Addresses(listed) => been.fresh(listed, |listed| listed.address),
             To::Name | To::Original => Vec::new(),
         };
         let to = if let To::Addresses(_) = to { To::Addresses(&left) } else { to };
@@ -268,17 +274,21 @@ impl Short {
             (alt_svc.port(origin, now), alt_svc.is_broken(origin, now))
         };
         let is_named = self.setup.h3_hosts.serve(&origin.host, origin.port);
-        let here = move |said: bool, port: u16| promised.or((said && !is_broken).then_some(port));
+        // Where the port that is promised is that of an address, each has HTTP/3 at its own.
+        let here = move |said: bool, address: SocketAddr, among: &[SocketAddr]| {
+            let is_own = promised.is_some_and(|port| among.iter().any(|known| known.port() == port));
+            let own = (is_own || promised.is_none() && said && !is_broken).then_some(address.port());
+            own.or(promised)
+        };
         let listed: Option<Vec<Place>> = match to {
-            To::Addresses(listed) => Some(
-                listed
-                    .iter()
-                    .map(|listed| {
-                        let h3 = here(listed.h3 || is_named, listed.address.port());
-                        Place { address: listed.address, h3 }
-                    })
-                    .collect(),
-            ),
+            To::Addresses(listed) => {
+                let addresses: Vec<SocketAddr> = listed.iter().map(|listed| listed.address).collect();
+                let place = |listed: &Listed| {
+                    let h3 = here(listed.h3 || is_named, listed.address, &addresses);
+                    Place { address: listed.address, h3 }
+                };
+                Some(listed.iter().map(place).collect())
+            }
             To::Name | To::Original => None,
         };
         let way = to.way();
@@ -290,10 +300,13 @@ impl Short {
                 Some(places) => (places, Source::List),
                 None => {
                     let resolved = resolving.await.map_err(|error| ConnectError::Unresolved(error.to_string()))?;
-                    let h3 = here(resolved.h3_hint || is_named, target.origin.port).filter(|_| !is_original);
-                    let addresses = fresh(&resolved.addresses, |address| been.last_try(*address));
+                    let addresses = been.fresh(&resolved.addresses, |address| *address);
                     aim.set(addresses.clone());
-                    (addresses.into_iter().map(|address| Place { address, h3 }).collect(), Source::Config)
+                    let place = |address| {
+                        let h3 = here(resolved.h3_hint || is_named, address, &resolved.addresses);
+                        Place { address, h3: h3.filter(|_| !is_original) }
+                    };
+                    (addresses.into_iter().map(place).collect(), Source::Config)
                 }
             };
             let (peer, opened) = connector.connect(target, places, source, way).await?;

@@ -135,9 +135,9 @@ impl Pool {
         let mut own = None;
         loop {
             let may_take = |number, peer: Candidate| match key.way {
-                Way::Address => !been.used(number) && listed.iter().any(|listed| leads_to(peer, *listed)),
+                Way::Address => !been.used(number) && listed.iter().any(|known| leads_to(peer, *known, listed)),
                 Way::Link | Way::Name | Way::Original | Way::Pipe | Way::Plain => {
-                    number > newest || been.last_try(peer.address).is_none()
+                    number > newest || been.last_try(peer.address, &[]).is_none()
                 }
             };
             let (changed, opening) = match self.step(key, listed, may_take)? {
@@ -383,9 +383,11 @@ impl Entry {
     }
 }
 
-/// Says whether a connection is to an address. The port of HTTP/3 may be another than that of the address.
-pub(super) fn leads_to(peer: Candidate, address: SocketAddr) -> bool {
-    peer.address == address || (peer.carrier == CarrierKind::Quic && peer.address.ip() == address.ip())
+/// Says whether a connection is to an address, one of these. The port of HTTP/3 may be another than that of the address, if it is not that
+/// of another one.
+pub(super) fn leads_to(peer: Candidate, address: SocketAddr, among: &[SocketAddr]) -> bool {
+    let is_machines = peer.carrier == CarrierKind::Quic && peer.address.ip() == address.ip();
+    peer.address == address || is_machines && !among.contains(&peer.address)
 }
 
 /// Counts one attempt to open a connection.

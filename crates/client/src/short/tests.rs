@@ -230,6 +230,15 @@ async fn no_try_goes_on_the_connection_of_one_before_or_to_its_address_while_the
     }
 }
 
+#[test]
+fn http3_at_the_port_of_another_address_of_the_machine_is_that_other_address() {
+    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let peer = |port| Candidate { address: at(port), carrier: CarrierKind::Quic };
+    let leads = |to, among: &[SocketAddr]| leads_to(peer(8443), at(to), among);
+    assert!(leads(443, &[at(443)]), "the port of HTTP/3 is another");
+    assert!(!leads(9443, &[at(8443), at(9443)]) && leads(8443, &[at(8443), at(9443)]));
+}
+
 #[tokio::test]
 async fn a_try_whose_addresses_gave_no_connection_has_been_to_each_of_them() {
     let authority = Authority::new();

@@ -33,7 +33,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use crate::support::{Authority, TestGateway, builder, soon, world};
 
 /// A dispatcher that serves one list, and what a client needs to believe it.
-struct Dispatcher {
+pub(crate) struct Dispatcher {
     address: SocketAddr,
     certificate: CertificateDer<'static>,
     pem: String,
@@ -41,7 +41,7 @@ struct Dispatcher {
 }
 
 impl Dispatcher {
-    async fn new(document: Bytes) -> Self {
+    pub(crate) async fn new(document: Bytes) -> Self {
         let made = rcgen::generate_simple_self_signed(vec!["gw.test".into()]).unwrap();
         let certificate = made.cert.der().clone();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -311,7 +311,7 @@ fn lie(query: &[u8]) -> Vec<u8> {
 }
 
 /// A client that knows a dispatcher, and takes no way but this.
-fn client_of(dispatcher: &Dispatcher, way: Way) -> Builder {
+pub(crate) fn client_of(dispatcher: &Dispatcher, way: Way) -> Builder {
     Client::builder()
         .gateway("gw.test")
         .app("app")

@@ -10,10 +10,11 @@ use ropeway_core::{
 };
 use ropeway_net::{tls::Alpn, unix_ms};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
 
 use crate::{
     direct::Host,
-    sources::{kept, key, list, sealed, until},
+    sources::{Dispatcher, client_of, kept, key, list, sealed, until},
     support::{Authority, Relay, Tarpit, TestGateway, builder, soon},
 };
 
@@ -129,4 +130,20 @@ async fn a_call_by_name_is_not_tried_again_on_the_connection_on_which_nothing_ca
     let answer = soon(get().send()).await.unwrap();
     let timeline = answer.timeline();
     assert_eq!(exchanges(timeline), [Some(relay.address()); 2], "{timeline}");
+}
+
+#[tokio::test]
+async fn what_an_access_list_names_is_tried_though_the_other_ways_failed_before_it_came() {
+    let authority = Authority::new();
+    let host = Host::start(Some(&authority), &[Alpn::H2]).await;
+    let mut list = list();
+    let address = host.address.to_string().parse().unwrap();
+    list.hosts = vec![ListedHost { name: "localhost".into(), addresses: vec![address], ..ListedHost::default() }];
+    let dispatcher = Dispatcher::new(sealed(&list)).await;
+    let client = client_of(&dispatcher, Way::Name).way(Way::Address).trust(authority.pem()).build().unwrap();
+    let refused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let request = client.get(format!("https://localhost:{}/", refused.port()));
+    let answer = soon(request.timeout(Duration::from_secs(10)).send()).await.unwrap();
+    assert_eq!(answer.timeline().answered().unwrap().way, Way::Address, "{}", answer.timeline());
+    assert_eq!(answer.timeline().steps()[0].way, Way::Name, "{}", answer.timeline());
 }

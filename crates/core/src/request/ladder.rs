@@ -167,6 +167,13 @@ impl Ladder {
         }
     }
 
+    /// Takes in until when further ways may become known; `None` if none can.
+    pub fn handle_ways_until(&mut self, until: Option<Time>, budget: &mut Budget, now: Time) {
+        if std::mem::replace(&mut self.config.ways_until, until) != until && self.tries.is_empty() {
+            self.settle(budget, now);
+        }
+    }
+
     /// Gives a try that starts now as much time to the first byte of its answer as is right by what is known by now.
     pub fn set_first_byte(&mut self, number: TryId, first_byte: Duration) {
         if let Some(running) = self.tries.get_mut(&number) {
@@ -225,6 +232,9 @@ impl Ladder {
             self.tries.clear();
             return self.fail_unless_running();
         }
+        if self.ways_until().is_some_and(|at| at <= now) {
+            return self.settle(budget, now);
+        }
         let due: Vec<TryId> = self
             .tries
             .iter()
@@ -275,7 +285,8 @@ impl Ladder {
     /// Returns the next deadline.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.tries.values().filter_map(|running| self.due(running)).chain(self.answers_at()).min()
+        let due = self.tries.values().filter_map(|running| self.due(running));
+        due.chain(self.answers_at()).chain(self.ways_until()).min()
     }
 
     /// Returns the next thing the owner has to do.
@@ -292,6 +303,12 @@ impl Ladder {
     /// Returns when the app has the answer there is, in time to be read.
     fn answers_at(&self) -> Option<Time> {
         self.config.wait_until.filter(|_| self.has_answer && !self.has_failed)
+    }
+
+    /// Returns until when further ways are waited for, where nothing else is left and nothing was sent.
+    fn ways_until(&self) -> Option<Time> {
+        let may_wait = self.tries.is_empty() && !self.has_failed && !self.may_have_run;
+        self.config.ways_until.filter(|_| may_wait)
     }
 
     fn waiting(&self) -> Option<TryId> {
@@ -323,7 +340,9 @@ impl Ladder {
         if self.tries.values().all(|running| running.is_late) && self.climb(budget, now) {
             return;
         }
-        self.fail_unless_running();
+        if self.ways_until().is_none_or(|at| at <= now) {
+            self.fail_unless_running();
+        }
     }
 
     /// Leaves out the ways that hold an answer whole, once it is known to be too large for them.

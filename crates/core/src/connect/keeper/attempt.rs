@@ -84,7 +84,7 @@ impl Keeper {
             return;
         }
         self.with_attempt(connection, |establish, attempt| establish.handle_connected(attempt, rtt, now));
-        self.show_life(now);
+        self.show_life(connection, now);
         self.follow_establish(now);
         self.seek_opinion(now);
     }
@@ -92,7 +92,7 @@ impl Keeper {
     /// Takes in that something came back on a connection whose handshake goes on.
     pub fn handle_answered(&mut self, connection: ConnectionId, rtt: Duration, now: Time) {
         if self.with_attempt(connection, |establish, attempt| establish.handle_alive(attempt, rtt, now)) {
-            self.show_life(now);
+            self.show_life(connection, now);
             self.follow_establish(now);
         }
     }
@@ -108,6 +108,11 @@ impl Keeper {
         }
         if let Some(passage) = passage {
             self.denials.handle_failed(passage.candidate().address, reason, now);
+        }
+        // What was broken off is no reason to wait on; what took too long may come further the next time.
+        let is_over = !matches!(reason, FailReason::TimedOut | FailReason::Unreachable);
+        if self.alive.take_if(|(alive, _)| *alive == connection && is_over).is_some() {
+            self.outputs.push_back(KeeperOutput::Changed);
         }
         self.with_attempt(connection, |establish, attempt| establish.handle_failed(attempt, reason, now));
         if let Some(attempt) = &mut self.attempt {
@@ -311,8 +316,8 @@ impl Keeper {
     }
 
     /// Lets requests wait on, since an attempt to get a link came further.
-    fn show_life(&mut self, now: Time) {
-        self.alive_at = Some(now);
+    fn show_life(&mut self, connection: ConnectionId, now: Time) {
+        self.alive = Some((connection, now));
         self.denials.handle_life();
         self.outputs.push_back(KeeperOutput::Changed);
     }

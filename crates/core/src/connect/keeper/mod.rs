@@ -60,8 +60,8 @@ pub struct Keeper {
     failure: Option<KeeperFailure>,
     /// Nothing but a new ticket or another network can help.
     is_blocked: bool,
-    /// When an attempt to get a link last came further.
-    alive_at: Option<Time>,
+    /// The connection by which an attempt to get a link last came further, and when, unless it was broken off.
+    alive: Option<(ConnectionId, Time)>,
     /// When a link was first sought since there was one, or since the network changed.
     sought_since: Option<Time>,
     /// No candidate gave one since then.
@@ -117,7 +117,7 @@ impl Keeper {
             doubt: None,
             failure: None,
             is_blocked: false,
-            alive_at: None,
+            alive: None,
             sought_since: None,
             is_exhausted: false,
             denials: Denials::default(),
@@ -151,7 +151,8 @@ impl Keeper {
             }
             None if self.is_blocked => LinkView::None,
             None => {
-                let (since, alive_at, is_exhausted) = (self.sought_since, self.alive_at, self.is_exhausted);
+                let (since, alive_at, is_exhausted) =
+                    (self.sought_since, self.alive.map(|(_, at)| at), self.is_exhausted);
                 LinkView::Sought { since, alive_at, is_exhausted, denied: self.denials.denied() }
             }
         }
@@ -167,12 +168,6 @@ impl Keeper {
     #[must_use]
     pub fn is_connecting(&self) -> bool {
         self.attempt.as_ref().is_some_and(Attempt::is_undecided)
-    }
-
-    /// Returns when an attempt to get a link last came further.
-    #[must_use]
-    pub const fn alive_at(&self) -> Option<Time> {
-        self.alive_at
     }
 
     /// Returns what is known of the candidates on this network.

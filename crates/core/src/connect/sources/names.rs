@@ -154,7 +154,7 @@ impl Sources {
         let mut merged: Vec<Resolved> = Vec::new();
         for ((origin, _), known) in entry.known.iter().filter(|(_, known)| known.is_usable(now)) {
             for address in &known.addresses {
-                let is_new = merged.iter().all(|other| other.address.ip != address.ip);
+                let is_new = !merged.iter().any(|other| is_same(&other.address, address));
                 if is_new && merged.len() < MERGED_MAX && !self.is_untrusted(host, address.ip, now) {
                     merged.push(Resolved { address: *address, origin: *origin });
                 }
@@ -356,19 +356,24 @@ const fn by_list(address: HostAddress) -> Resolved {
     Resolved { address, origin: Origin::List }
 }
 
-/// Puts unsigned answers behind what is signed: those that the list confirms come first, and where it confirms none, it has the first
-/// word itself.
-fn confirmed(mut known: Vec<Resolved>, listed: &[HostAddress]) -> Vec<Resolved> {
-    let is_listed = |resolved: &Resolved| listed.iter().any(|address| address.ip == resolved.address.ip);
-    let is_signed = |resolved: &Resolved| resolved.origin == Origin::HttpDns;
-    if listed.is_empty() || known.iter().any(is_signed) {
+/// Puts what an access list says beside the answers: behind signed ones; of the others those that it confirms come first, then the rest of
+/// what it names, then those of which it knows nothing.
+fn confirmed(known: Vec<Resolved>, listed: &[HostAddress]) -> Vec<Resolved> {
+    if listed.is_empty() {
         return known;
     }
-    if known.iter().any(is_listed) {
-        known.sort_by_key(|resolved| !is_listed(resolved));
-        return known;
-    }
-    listed.iter().copied().map(by_list).chain(known).take(MERGED_MAX).collect()
+    let is_listed = |resolved: &Resolved| {
+        resolved.origin == Origin::HttpDns || listed.iter().any(|address| is_same(&resolved.address, address))
+    };
+    let (first, last): (Vec<Resolved>, Vec<Resolved>) = known.into_iter().partition(is_listed);
+    let is_new = |address: &&HostAddress| !first.iter().any(|known| is_same(&known.address, address));
+    let between: Vec<Resolved> = listed.iter().filter(is_new).copied().map(by_list).collect();
+    first.into_iter().chain(between).chain(last).take(MERGED_MAX).collect()
+}
+
+/// Says whether two answers name the same place: one without a port names the machine.
+fn is_same(one: &HostAddress, other: &HostAddress) -> bool {
+    one.ip == other.ip && (one.port == other.port || one.port.is_none() || other.port.is_none())
 }
 
 /// Writes a name as it is compared: in lower case, without the dot of the root.

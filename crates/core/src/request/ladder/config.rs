@@ -23,6 +23,9 @@ pub struct LadderConfig {
     /// Nothing better is waited for beyond this time, neither a link, whatever comes further, nor another answer than that the service
     /// cannot be had: what the app is told comes before the end of the request's own time. By default there is no such time.
     pub wait_until: Option<Time>,
+    /// When no further ways become known, as by an access list that is on its way: a request of which nothing was sent waits until then
+    /// for them. By default none become known.
+    pub ways_until: Option<Time>,
     /// How long a request that has no other way waits for a link where every place refuses, again and again. 3 s; curl's manual,
     /// `--retry`: the waits before its first two repetitions, 1 s and 2 s. A gateway that starts again has that long (decision 0029).
     pub refused_wait: Duration,
@@ -53,6 +56,7 @@ impl Default for LadderConfig {
             link_patience_alive: Duration::from_secs(8),
             link_wait: Duration::from_secs(10),
             wait_until: None,
+            ways_until: None,
             refused_wait: Duration::from_secs(3),
             offline_wait: Duration::from_secs(10),
             links_max: TRIES_MAX.into(),

@@ -401,6 +401,37 @@ fn tries_that_have_begun_do_not_begin_again_when_others_take_their_place() {
 }
 
 #[test]
+fn a_request_that_was_not_sent_waits_for_ways_that_may_become_known() {
+    let config = LadderConfig { ways_until: Some(at(3)), ..LadderConfig::default() };
+    let begin = |facts| {
+        let mut climb = Climb::new(facts, &[NAME], LinkView::None);
+        climb.ladder = Ladder::new(config.clone(), facts, [NAME], LinkView::None, &mut climb.budget, Time::ZERO);
+        assert_eq!(climb.asks(), ["1+name"]);
+        climb
+    };
+    let mut climb = begin(POST);
+    assert!(climb.end(1, TryEnd::NotSent).asks().is_empty());
+    let address = Rung { way: Way::Address, ..NAME };
+    climb.ladder.replace(POST, [NAME, address], &mut climb.budget, at(1));
+    climb.ladder.handle_ways_until(None, &mut climb.budget, at(1));
+    assert_eq!(climb.asks(), ["2+address"]);
+    assert_eq!(climb.end(2, TryEnd::NotSent).asks(), ["NotExecuted"]);
+
+    let mut climb = begin(POST);
+    climb.end(1, TryEnd::NotSent);
+    assert_eq!(climb.wait(), Some(3_000));
+    assert_eq!(climb.asks(), ["NotExecuted"]);
+
+    let mut climb = begin(POST);
+    climb.end(1, TryEnd::NotSent);
+    climb.ladder.handle_ways_until(None, &mut climb.budget, at(1));
+    assert_eq!(climb.asks(), ["NotExecuted"], "none become known");
+
+    assert_eq!(begin(POST).end(1, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
+    assert_eq!(begin(GET).end(1, TryEnd::Unavailable).asks(), ["OutcomeUnknown"], "the answer there is need not wait");
+}
+
+#[test]
 fn a_link_that_others_have_sought_for_long_is_given_little_more_time() {
     for (since, is_exhausted, late_at_ms) in
         [(0, false, 10_500), (8, false, 12_000), (10, false, 14_000), (10, true, 10_500), (2, true, 10_500)]

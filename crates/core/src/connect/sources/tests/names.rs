@@ -71,6 +71,17 @@ fn while_the_systems_servers_are_silent_others_are_asked_and_the_first_is_used()
 }
 
 #[test]
+fn two_ports_of_one_machine_are_two_places_and_an_answer_without_a_port_adds_none() {
+    let mut stage = Stage::new(config());
+    stage.resolve("www.shop.test");
+    stage.pass(Duration::from_millis(300));
+    let answer = signed(&["2.2.2.2:8443", "2.2.2.2:9443", "2.2.2.2:8443", "3.3.3.3"]);
+    stage.say(Server::Dispatch(address("9.0.0.2:443")), Family::Both, answer);
+    stage.say(SYSTEM, Family::V4, found(&["2.2.2.2", "3.3.3.3"]));
+    assert_eq!(stage.ready("www.shop.test").unwrap(), ["2.2.2.2:8443", "2.2.2.2:9443", "3.3.3.3"]);
+}
+
+#[test]
 fn an_unsigned_answer_of_httpdns_is_none() {
     let mut stage = Stage::new(config());
     stage.resolve("www.shop.test");
@@ -124,7 +135,7 @@ fn the_list_says_which_private_addresses_are_right() {
     stage.resolve("api.test");
     stage.say(SYSTEM, Family::V4, found(&["10.0.0.8", "10.0.0.7"]));
     stage.pass(Duration::from_millis(50));
-    assert_eq!(stage.ready("api.test").unwrap(), ["10.0.0.7"]);
+    assert_eq!(stage.ready("api.test").unwrap(), ["10.0.0.7", "20.0.0.1:443", "20.1.0.1:443"]);
 }
 
 #[test]
@@ -135,7 +146,11 @@ fn the_systems_word_stands_behind_the_lists_where_they_disagree() {
     stage.say(SYSTEM, Family::V6, found(&["2400::bad"]));
     assert_eq!(stage.ready("api.test").unwrap(), ["20.0.0.1:443", "20.1.0.1:443", "2400::bad"]);
     stage.say(SYSTEM, Family::V4, found(&["66.66.66.66", "20.1.0.1"]));
-    assert_eq!(stage.ready("api.test").unwrap(), ["20.1.0.1", "66.66.66.66", "2400::bad"], "it confirms one of them");
+    assert_eq!(
+        stage.ready("api.test").unwrap(),
+        ["20.1.0.1", "20.0.0.1:443", "66.66.66.66", "2400::bad"],
+        "it confirms one of them"
+    );
 }
 
 #[test]

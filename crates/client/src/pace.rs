@@ -87,6 +87,11 @@ impl Pace {
         lock(&self.state).timeouts.network_kind()
     }
 
+    /// Says whether the network is weak, as far as it was named or measured.
+    pub(crate) fn is_weak(&self) -> bool {
+        lock(&self.state).timeouts.is_weak(self.clock.now())
+    }
+
     /// Returns how long a try of a request with a body of so many bytes may take to the first byte of its answer: the first is number 0.
     pub(crate) fn first_byte(
         &self,

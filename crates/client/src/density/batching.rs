@@ -94,7 +94,7 @@ impl Batching {
 fn served(handle: &Handle, host: &str, port: u16) -> bool {
     let shared = handle.shared();
     let hosts = shared.view.borrow().hosts.clone();
-    !shared.config.access_points.is_empty() && hosts.is_none_or(|hosts| hosts.serve(host, port))
+    shared.config.seeks_links() && hosts.is_none_or(|hosts| hosts.serve(host, port))
 }
 
 /// Sends a request together with others that come soon, or by itself.

@@ -49,7 +49,12 @@ pub(crate) struct Density {
     limits: Limits,
     policy: Mutex<Arc<Policy>>,
     sharing: Sharing,
+    /// The app says that the network is weak.
+    is_told_weak: AtomicBool,
+    /// The network is weak, by that or by what was measured.
     weak: AtomicBool,
+    /// Host, path prefix and most requests at once of each limit that the policy asks for.
+    asked_limits: Mutex<Vec<(String, String, u32)>>,
 }
 
 impl Density {
@@ -60,12 +65,14 @@ impl Density {
             limits: Limits::new(config.limits.clone()),
             policy: Mutex::default(),
             sharing: Sharing::new(config.sharing),
+            is_told_weak: AtomicBool::new(false),
             weak: AtomicBool::new(false),
+            asked_limits: Mutex::default(),
         }
     }
 
-    /// Takes in what the gateways ask for, unless it is older than what they asked for last. The app's own limits stay.
-    pub(crate) fn handle_policy(&self, document: &[u8], config: &Config) {
+    /// Takes in what the gateways ask for over a link, unless it is older than what they asked for last.
+    pub(crate) fn handle_policy(&self, document: &[u8]) {
         let policy = match Policy::decode(document) {
             Ok(policy) => policy,
             Err(error) => {
@@ -74,15 +81,23 @@ impl Density {
             }
         };
         let mut known = lock(&self.policy);
-        if policy.epoch_ms < known.epoch_ms {
+        if policy.epoch_ms >= known.epoch_ms {
+            *known = Arc::new(policy);
+        }
+    }
+
+    /// Obeys the limits of the policy that holds. The app's own stay.
+    pub(crate) fn obey(&self, policy: &Policy, config: &Config) {
+        let limits = policy.routes.iter().filter_map(|route| {
+            route.concurrency_max.map(|max| (route.host.as_str(), route.path_prefix.as_str(), max))
+        });
+        let mut known = lock(&self.asked_limits);
+        if limits.clone().eq(known.iter().map(|(host, path, max)| (host.as_str(), path.as_str(), *max))) {
             return;
         }
-        let asked = policy.routes.iter().filter_map(|route| {
-            let pattern = RoutePattern::new(&route.host, &route.path_prefix);
-            route.concurrency_max.map(|max| LimitRule { route: pattern, in_flight_max: max })
-        });
-        self.limits.set_rules(config.limits.rules.iter().cloned().chain(asked).collect());
-        *known = Arc::new(policy);
+        let rule = |(host, path, max)| LimitRule { route: RoutePattern::new(host, path), in_flight_max: max };
+        self.limits.set_rules(config.limits.rules.iter().cloned().chain(limits.clone().map(rule)).collect());
+        *known = limits.map(|(host, path, max)| (host.to_owned(), path.to_owned(), max)).collect();
     }
 
     /// Returns what the gateways ask for over links.
@@ -90,11 +105,19 @@ impl Density {
         Arc::clone(&lock(&self.policy))
     }
 
-    /// Takes in whether the network is weak.
-    fn set_weak(&self, weak: bool) {
-        self.weak.store(weak, Ordering::Relaxed);
-        self.limits.set_weak(weak);
-        self.batching.set_weak(weak);
+    /// Takes in whether the app says that the network is weak.
+    fn set_weak(&self, told: bool, measured: bool) {
+        self.is_told_weak.store(told, Ordering::Relaxed);
+        self.note_weak(measured);
+    }
+
+    /// Takes in whether the network is weak by what was measured.
+    fn note_weak(&self, measured: bool) {
+        let weak = measured || self.is_told_weak.load(Ordering::Relaxed);
+        if self.weak.swap(weak, Ordering::Relaxed) != weak {
+            self.limits.set_weak(weak);
+            self.batching.set_weak(weak);
+        }
     }
 }
 
@@ -114,10 +137,13 @@ pub(crate) async fn run(
     #[cfg(feature = "zstd")]
     compress::pack(&handle, &mut request, &wishes).await;
     let config = &shared.config.density;
+    shared.density.note_weak(shared.pace.is_weak());
     let decodes = config.codings && decode::ask(request.headers_mut());
     let total = options.timeout.or(shared.config.timeout);
-    let policy = shared.density.policy();
-    let rules = policy.route(place(request.uri()).0, request.uri().path());
+    let rules = shared.with_policy(|policy| {
+        shared.density.obey(policy, config);
+        policy.route(place(request.uri()).0, request.uri().path())
+    });
     let shares = rules.coalesce && wishes.coalesce.unwrap_or(config.coalesce) && is_empty(request.body());
     let key = shares.then(|| {
         let facts = format!("{:?} {:?} {decodes}", Options { timeout: None, ..options }, wishes.priority);

@@ -152,9 +152,11 @@ impl RequestBuilder {
 }
 
 impl Client {
-    /// Says that the network is weak, or no longer, as the platform may know from the radio: the more urgent requests go first then, and small
-    /// ones wait longer for each other.
+    /// Says that the network is weak, or no longer, as the platform may know from the radio: the more urgent requests go first then, small ones
+    /// wait longer for each other, and bodies are packed tighter. It is so without that on 2G, where round trips take 1,420 ms or
+    /// more, and while several of the last requests have failed.
     pub fn network_weak(&self, weak: bool) {
-        self.handle().shared().density.set_weak(weak);
+        let shared = self.handle().shared();
+        shared.density.set_weak(weak, shared.pace.is_weak());
     }
 }

@@ -120,10 +120,13 @@ impl Link {
                     continue;
                 }
                 ClientEvent::Policy(document) => {
-                    self.shared.density.handle_policy(&document, &self.shared.config.density);
-                    if let Some(sources) = self.shared.sources() {
+                    let shared = &self.shared;
+                    shared.density.handle_policy(&document);
+                    if let Some(sources) = shared.sources() {
                         sources.handle_policy(&document);
                     }
+                    // Requests that wait for a place need not wait for another to come.
+                    shared.with_policy(|policy| shared.density.obey(policy, &shared.config.density));
                     continue;
                 }
                 ClientEvent::Push { message, redelivered } => {

@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
-use ropeway::{CarrierKind, Client, Error, GuardConfig, Phase, Priority, RequestBuilder, Response};
+use ropeway::{CarrierKind, Client, Error, GuardConfig, NetworkKind, Phase, Priority, RequestBuilder, Response};
 use ropeway_core::policy::{Policy, RoutePolicy};
 use tokio::task::JoinHandle;
 
-use crate::support::{Authority, TestGateway, builder, eventually, service::big, soon};
+use crate::{
+    sources::{key, list, sealed},
+    support::{Authority, TestGateway, builder, eventually, service::big, soon},
+};
 
 type Sent = JoinHandle<Result<Response, Error>>;
 
@@ -196,19 +199,37 @@ async fn the_gateways_policy_limits_routes_and_says_what_is_shared_and_put_toget
 }
 
 #[tokio::test]
-async fn on_a_weak_network_the_urgent_go_first() {
-    let (gateway, client) = world(|builder| builder.route_limit("*", "/hold", 1)).await;
-    client.network_weak(true);
-    let url = |name: &str| format!("https://api.test/hold/{name}");
-    let mut sent = at_once(1, || client.post(url("first"))).await;
-    sent.extend(at_once(1, || client.post(url("background")).priority(Priority::Background)).await);
-    sent.extend(at_once(1, || client.post(url("normal"))).await);
-    sent.extend(at_once(1, || client.post(url("core")).priority(Priority::Core)).await);
-    eventually("the first is under way", || gateway.running() == 1).await;
+async fn a_policy_that_an_access_list_brings_limits_routes_as_well() {
+    let (gateway, client) = world(|builder| builder.list_key("k", key().verifying_key().to_bytes())).await;
+    let mut list = list();
+    let limit = RoutePolicy { host: "api.test".into(), concurrency_max: Some(2), ..RoutePolicy::default() };
+    list.policy = Policy { epoch_ms: 1, routes: vec![limit], ..Policy::default() };
+    gateway.send_list(&sealed(&list));
+    soon(client.get("https://api.test/after").send()).await.unwrap();
+    let sent = at_once(5, || client.get(HOLD)).await;
+    eventually("as many as may are under way", || gateway.running() == 2).await;
     gateway.release();
-    texts(sent).await;
-    let order: Vec<_> = gateway.executed().into_iter().skip(1).collect();
-    assert_eq!(order, ["first", "core", "normal", "background"].map(|name| format!("POST {}", url(name))));
+    assert_eq!(texts(sent).await, vec!["held"; 5]);
+    assert_eq!(gateway.peak(), 2);
+}
+
+#[tokio::test]
+async fn on_a_weak_network_the_urgent_go_first_whoever_says_that_it_is_weak() {
+    let by_app: fn(&Client) = |client| client.network_weak(true);
+    for says in [by_app, |client| client.set_network(NetworkKind::Cellular2g, "")] {
+        let (gateway, client) = world(|builder| builder.route_limit("*", "/hold", 1)).await;
+        says(&client);
+        let url = |name: &str| format!("https://api.test/hold/{name}");
+        let mut sent = at_once(1, || client.post(url("first"))).await;
+        sent.extend(at_once(1, || client.post(url("background")).priority(Priority::Background)).await);
+        sent.extend(at_once(1, || client.post(url("normal"))).await);
+        sent.extend(at_once(1, || client.post(url("core")).priority(Priority::Core)).await);
+        eventually("the first is under way", || gateway.running() == 1).await;
+        gateway.release();
+        texts(sent).await;
+        let order: Vec<_> = gateway.executed().into_iter().skip(1).collect();
+        assert_eq!(order, ["first", "core", "normal", "background"].map(|name| format!("POST {}", url(name))));
+    }
 }
 
 #[tokio::test]

@@ -124,6 +124,14 @@ impl Timeouts {
         self.verdict.state(now)
     }
 
+    /// Says whether the network is weak: it is 2G, its round trips take as long, or several of the last requests failed.
+    #[must_use]
+    pub fn is_weak(&self, now: Time) -> bool {
+        let srtt = self.known.get(&self.place).and_then(|known| known.srtt(now));
+        let is_slow = srtt.map_or(self.place.kind == NetworkKind::Cellular2g, |srtt| srtt >= WEAK_RTT);
+        is_slow || self.state(now) == NetworkState::Bad
+    }
+
     /// Returns how long a try may take to the first byte of its answer, from its start, connecting included.
     ///
     /// It is at least [`FIRST_BYTE_FLOOR`], and at most the cap with the queue and the service's own time added; the time that is left
@@ -226,6 +234,9 @@ impl Halves {
 fn transfer(bytes: u64, rate: u64) -> Duration {
     Duration::from_millis(bytes.saturating_mul(1_000) / rate.max(1))
 }
+
+/// Round trips of a weak network. 1,420 ms; DESIGN section 5, where the second grade from below begins.
+const WEAK_RTT: Duration = Duration::from_millis(1_420);
 
 /// What the first tries have of the base, in halves: the first a half, the second all of it. Our choice: that later tries have longer is
 /// iQIYI's (mobile network practice, 2020: short at first, longer on retries). On Wi-Fi that is not measured the ways of one request

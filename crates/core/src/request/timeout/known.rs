@@ -65,6 +65,11 @@ impl Known {
         current(self.rtt.as_ref(), now).map(|rtt| rtt.late_after())
     }
 
+    /// Returns the smoothed round-trip time.
+    pub(super) fn srtt(&self, now: Time) -> Option<Duration> {
+        current(self.rtt.as_ref(), now).map(|rtt| rtt.srtt())
+    }
+
     /// Returns the rate at which requests may be expected to go up, bytes a second.
     pub(super) fn up(&self, now: Time) -> Option<u64> {
         current(self.up.as_ref(), now).map(Rate::expected)

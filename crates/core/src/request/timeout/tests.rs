@@ -294,6 +294,20 @@ fn the_network_not_heard_of_for_longest_makes_room() {
 }
 
 #[test]
+fn a_network_is_weak_by_its_kind_its_round_trips_or_its_failures() {
+    assert!(on(NetworkKind::Cellular2g).is_weak(at(0)));
+    let mut wifi = on(NetworkKind::Wifi);
+    assert!(!wifi.is_weak(at(0)));
+    wifi.handle_rtt(Duration::from_millis(1_420), at(0));
+    assert!(wifi.is_weak(at(0)));
+    let mut quick = on(NetworkKind::Cellular2g);
+    quick.handle_rtt(Duration::from_millis(300), at(0));
+    assert!(!quick.is_weak(at(0)), "what was measured says more than the name");
+    (0..4).for_each(|_| quick.handle_failed(at(1)));
+    assert!(quick.is_weak(at(1)));
+}
+
+#[test]
 fn a_routes_own_rules_give_the_services_time() {
     let rules = RouteRules { server_time: Some(ms(2_500)), ..RouteRules::default() };
     let ask = Ask { server_time: rules.server_time, ..second(0) };

@@ -182,14 +182,16 @@ impl Exit {
         let (parts, body) = request.into_parts();
         // A pooled connection may die just as a request is written to it. Without a body, a safe
         // request may then be sent again (RFC 9110 section 9.2.2), once, and any request of which
-        // nothing was written; no other ever is. HTTP/2 says by itself what was not processed.
+        // nothing was written; no other ever is. Nor is one whose fresh connection died: that is the
+        // service's doing, and the client tries again by itself (decision 36).
+        // HTTP/2 says by itself what was not processed.
         let again = body.is_end_stream().then(|| parts.clone());
         let may_run_twice = parts.method.is_safe() && !target.is_h2();
         let body = RequestBody::new(body, Arc::clone(exchange), spec.body_bytes_max, spec.idle_timeout);
         let mut answer = self.first_byte(upstream, Request::from_parts(parts, body), exchange).await;
-        let is_harmless = match answer {
-            Err(ProxyError::UpstreamReset) => may_run_twice,
-            Err(ProxyError::UpstreamClosed) => true,
+        let is_harmless = match &answer {
+            Err(Lost { why: ProxyError::UpstreamReset, was_used }) => may_run_twice && *was_used == Some(true),
+            Err(Lost { why: ProxyError::UpstreamClosed, was_used }) => *was_used != Some(false),
             Ok(_) | Err(_) => false,
         };
         if let Some(parts) = again.filter(|_| is_harmless) {
@@ -197,7 +199,7 @@ impl Exit {
             let request = Request::from_parts(parts, RequestBody::empty(Arc::clone(exchange)));
             answer = self.first_byte(upstream, request, exchange).await;
         }
-        let mut response = answer?;
+        let mut response = answer.map_err(|lost| lost.why)?;
         if response.status().is_informational() {
             // Nobody asked for another protocol (RFC 9110 section 15.2.2).
             return Err(ProxyError::UpstreamBadResponse);
@@ -214,7 +216,7 @@ impl Exit {
         upstream: &Upstream<RequestBody>,
         mut request: Request<RequestBody>,
         exchange: &Exchange,
-    ) -> Result<Response<Incoming>, ProxyError> {
+    ) -> Result<Response<Incoming>, Lost> {
         let limit = self.route.spec().first_byte_timeout;
         let mut connection = capture_connection(&mut request);
         let answer = upstream.send(request);
@@ -236,7 +238,10 @@ impl Exit {
                 self.server_time.observe(connected.max(exchange.last_moved()).elapsed());
                 Ok(response)
             }
-            Err(error) => Err(self.named(&error, exchange)),
+            Err(error) => {
+                let was_used = turns(&error).map(|turns| turns.is_used());
+                Err(Lost { why: self.named(&error, exchange), was_used })
+            }
         };
         if let Some(answer) = early {
             return ended(answer);
@@ -256,7 +261,7 @@ impl Exit {
                 deadline = quiet_until;
             } else {
                 self.server_time.observe(limit);
-                return Err(ProxyError::UpstreamFirstByteTimeout);
+                return Err(Lost { why: ProxyError::UpstreamFirstByteTimeout, was_used: None });
             }
         }
     }
@@ -267,6 +272,13 @@ impl Exit {
         tracing::debug!(route, name, error = error as &dyn std::error::Error, "upstream failed");
         named
     }
+}
+
+/// How a request ended for which no head of an answer came.
+struct Lost {
+    why: ProxyError,
+    /// Whether its connection had answered others before, where it was one of HTTP/1 and there was one.
+    was_used: Option<bool>,
 }
 
 /// How long the upstream took to answer: for the metrics since the start, for clients over the last minutes.
@@ -315,9 +327,12 @@ fn cause(error: &hyper_util::client::legacy::Error) -> ProxyError {
 
 /// Says whether the connection had failed before anything of the request was written to it.
 fn is_unwritten(error: &hyper_util::client::legacy::Error) -> bool {
+    turns(error).as_ref().is_some_and(Turns::is_unwritten)
+}
+
+/// Returns the turns of the connection that failed, if there was one of HTTP/1.
+fn turns(error: &hyper_util::client::legacy::Error) -> Option<Turns> {
     let mut extensions = Extensions::new();
-    if let Some(connected) = error.connect_info() {
-        connected.get_extras(&mut extensions);
-    }
-    extensions.get().is_some_and(Turns::is_unwritten)
+    error.connect_info()?.get_extras(&mut extensions);
+    extensions.remove()
 }

@@ -37,6 +37,11 @@ impl Turns {
         self.0.answered.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Says whether a request was answered on the connection before the one that is on it now.
+    pub fn is_used(&self) -> bool {
+        self.0.answered.load(Ordering::Acquire) > 0
+    }
+
     /// Says whether nothing was written behind the requests that have been answered.
     pub fn is_unwritten(&self) -> bool {
         self.0.begun.load(Ordering::Acquire) <= self.0.answered.load(Ordering::Acquire)
@@ -50,7 +55,7 @@ mod tests {
     #[test]
     fn a_request_that_was_not_written_is_told_from_one_that_was() {
         let turns = Turns::default();
-        assert!(turns.is_unwritten(), "a fresh connection");
+        assert!(turns.is_unwritten() && !turns.is_used(), "a fresh connection");
         for _ in 0..3 {
             turns.wrote();
             turns.wrote();
@@ -58,7 +63,7 @@ mod tests {
             turns.read();
             assert!(!turns.is_unwritten(), "a part of an answer");
             turns.answered();
-            assert!(turns.is_unwritten(), "pooled");
+            assert!(turns.is_unwritten() && turns.is_used(), "pooled");
         }
     }
 

@@ -513,18 +513,38 @@ async fn a_post_reaches_the_upstream_at_most_once_when_pooled_connections_die() 
 }
 
 #[tokio::test]
-async fn a_get_that_met_a_dying_connection_is_sent_once_more() {
-    let upstream = raw_upstream(|mut stream, number| async move {
-        read_head(&mut stream).await;
-        if number > 0 {
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+async fn a_get_that_met_a_dying_pooled_connection_is_sent_once_more_and_one_on_a_fresh_connection_is_not() {
+    let heads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&heads);
+    let upstream = raw_upstream(move |mut stream, number| {
+        let counted = Arc::clone(&counted);
+        async move {
+            // The first connection answers once and drops what comes after it; the second answers, and no other does.
+            for turn in 0..2 {
+                if read_head(&mut stream).await.is_empty() {
+                    return;
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+                if number > 1 || (number, turn) == (0, 1) {
+                    return;
+                }
+                let close = if number == 0 { "" } else { "connection: close\r\n" };
+                let head = format!("HTTP/1.1 200 OK\r\n{close}content-length: 2\r\n\r\nok");
+                let _ = stream.write_all(head.as_bytes()).await;
+            }
         }
     })
     .await;
     let (proxy, metrics) = proxy_to(&format!("http://{upstream}"));
-    let response = proxy.forward(get("https://a.test/"), peer()).await.expect("answered");
-    assert_eq!(response.status(), StatusCode::OK);
-    assert!(metrics.render().contains("ropeway_upstream_retries_total{route=\"a.test/\"} 1"));
+    for (runs, retries) in [(1, 0), (3, 1)] {
+        let response = proxy.forward(get("https://a.test/"), peer()).await.expect("answered");
+        assert_eq!(response.into_body().collect().await.expect("whole").to_bytes(), "ok");
+        assert_eq!(heads.load(Ordering::SeqCst), runs);
+        let series = format!("ropeway_upstream_retries_total{{route=\"a.test/\"}} {retries}");
+        assert!(metrics.render().contains(&series), "{}", metrics.render());
+    }
+    let error = proxy.forward(get("https://a.test/"), peer()).await.expect_err("dropped");
+    assert_eq!((error, heads.load(Ordering::SeqCst)), (ProxyError::UpstreamReset, 4));
 }
 
 #[tokio::test]

@@ -254,7 +254,8 @@ impl Running {
         let again = whole_body.map(|whole| (parts.clone(), whole));
         let mut answer = serve(Request::from_parts(parts, body)).await;
         let is_unwritten = matches!(answer, Err(ProxyError::UpstreamClosed));
-        if let Some((parts, whole)) = again.filter(|_| is_unwritten) {
+        // Without a body the exit has sent it again already, where that may help.
+        if let Some((parts, whole)) = again.filter(|(_, whole)| is_unwritten && !whole.is_empty()) {
             // A connection that died before anything was written: another may live.
             place.exit.metrics.retries.inc();
             answer = serve(Request::from_parts(parts, whole.body())).await;

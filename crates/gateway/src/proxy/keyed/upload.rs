@@ -37,6 +37,10 @@ pub(super) struct Whole {
 }
 
 impl Whole {
+    pub(super) fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.trailers.is_none()
+    }
+
     pub(super) fn body(&self) -> ProxyBody {
         let body = Full::new(self.data.clone()).map_err(|never| match never {});
         match self.trailers.clone() {

@@ -24,7 +24,7 @@ use std::{net::SocketAddr, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt as _, Full};
-use ropeway_core::pipe::SKEW_MAX;
+use ropeway_core::{pipe::SKEW_MAX, request::ERROR_HEADER};
 use ropeway_net::{
     pipe::{
         ANSWER_TYPE, Content, DATE_FROM_HEADER, KEY_PROBLEM, OpenError, PIPE_PATH, REQUEST_TYPE, SealError, UP_HEADER,
@@ -36,7 +36,7 @@ use tokio::time::Instant;
 
 use crate::{
     Body, Phase,
-    way::{Cause, ERROR_HEADER, Failed, Fate, Redate, Shape, Trace, exchange, hold},
+    way::{Cause, Failed, Fate, Redate, Shape, Trace, exchange, hold},
 };
 
 pub use ropeway_net::pipe::{PipeConfig, PipeConfigError};

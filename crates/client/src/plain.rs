@@ -24,11 +24,12 @@
 use std::net::SocketAddr;
 
 use http::{HeaderName, HeaderValue, Request, Response, Uri, header, uri::PathAndQuery};
+use ropeway_core::request::ERROR_HEADER;
 use ropeway_net::signed::{Ask, VerifyError};
 
 use crate::{
     Body, Phase,
-    way::{Cause, ERROR_HEADER, Failed, Fate, Shape, Trace, exchange, hold},
+    way::{Cause, Failed, Fate, Shape, Trace, exchange, hold},
 };
 
 pub use ropeway_net::signed::VerifyingKey;

@@ -19,16 +19,16 @@ use crate::{
 };
 
 /// Two gateways at two sites that share a secret, with somebody on the way to each.
-struct Fleet {
-    north: World,
-    south: World,
+pub(crate) struct Fleet {
+    pub(crate) north: World,
+    pub(crate) south: World,
     to_north: Between,
     to_south: Between,
     _folder: TempDir,
 }
 
 impl Fleet {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let secret = folder.path().join("pipe.secret");
         std::fs::write(&secret, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").unwrap();
@@ -47,7 +47,7 @@ impl Fleet {
     }
 
     /// A client that believes the list of the north, and knows nobody else.
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let key = self.north.gateway.list_key();
         let builder = Client::builder().gateway("gw.test").app("dev").ticket("none").trust(self.north.pem.as_str());
         let builder = builder.list_key(key.id, key.public_key).dispatch("north", self.to_north.address);

@@ -1,5 +1,6 @@
 //! The ways of single exchanges, through a real gateway on loopback.
 
+mod drops;
 mod fleet;
 mod ladder;
 mod lost;

@@ -7,11 +7,12 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::Response;
+use http::{HeaderValue, Response};
 use ropeway_core::{
     Time,
     request::{
-        Failure, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, TryEnd, TryId, Way, is_unavailable,
+        ERROR_HEADER, Failure, Ladder, LadderConfig, LadderOutput, LinkView, NOT_EXECUTED_HEADER, TryEnd, TryId, Way,
+        has_broken_off, is_unavailable,
     },
 };
 use tokio::time::{Instant, sleep_until};
@@ -226,14 +227,23 @@ impl Run {
                 self.note_answered(&ended, Some(end), climb);
                 let status = answer.status();
                 let kept = Some(Kept { answer, step: ended.step });
-                if end == TryEnd::Unavailable {
-                    climb.unavailable = kept;
-                    (end, format!("{status}: left for another way"))
-                } else {
-                    shared.wish(|wishes| wishes.unserved = ended.session.or(wishes.unserved));
-                    ended.stalled.into_iter().for_each(|address| held::note_stalled(&shared, address));
-                    climb.unexecuted = kept;
-                    (end, format!("not executed: {status}"))
+                match end {
+                    TryEnd::BrokenOff { may_have_run } => {
+                        let place = if may_have_run { &mut climb.unavailable } else { &mut climb.unexecuted };
+                        *place = kept;
+                        self.tried.extend(self.steps.steps().get(ended.step).and_then(|step| step.address));
+                        (end, format!("{status}: the service broke off"))
+                    }
+                    TryEnd::Unavailable => {
+                        climb.unavailable = kept;
+                        (end, format!("{status}: left for another way"))
+                    }
+                    TryEnd::MayHaveRun | TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::Reset | TryEnd::TooLarge => {
+                        shared.wish(|wishes| wishes.unserved = ended.session.or(wishes.unserved));
+                        ended.stalled.into_iter().for_each(|address| held::note_stalled(&shared, address));
+                        climb.unexecuted = kept;
+                        (end, format!("not executed: {status}"))
+                    }
                 }
             }
             Err(Failed::App(error)) => {
@@ -248,7 +258,11 @@ impl Run {
                 let known = match end {
                     TryEnd::MayHaveRun => &mut climb.may_have_run,
                     TryEnd::TooLarge => &mut climb.large,
-                    TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::Reset | TryEnd::Unavailable => &mut climb.last,
+                    TryEnd::BrokenOff { .. }
+                    | TryEnd::NotExecuted
+                    | TryEnd::NotSent
+                    | TryEnd::Reset
+                    | TryEnd::Unavailable => &mut climb.last,
                 };
                 *known = Some(*error);
                 let handed = self.handed.iter().find(|handed| handed.step == ended.step);
@@ -258,7 +272,7 @@ impl Run {
                 }
             }
         };
-        if matches!(end, TryEnd::NotExecuted | TryEnd::NotSent) {
+        if matches!(end, TryEnd::BrokenOff { may_have_run: false } | TryEnd::NotExecuted | TryEnd::NotSent) {
             self.note_unexecuted(ended.step);
         }
         debug!(told, "way failed");
@@ -273,7 +287,8 @@ impl Run {
         let mut detours = shared.detours();
         match end {
             Some(TryEnd::Unavailable) => return climb.unavailable_by.push(ended.way),
-            Some(TryEnd::NotExecuted) => {}
+            // A service that breaks off says nothing of the way, which got the request to its gateway.
+            Some(TryEnd::BrokenOff { .. } | TryEnd::NotExecuted) => {}
             // The service can be had, so that it was the way.
             Some(TryEnd::MayHaveRun | TryEnd::NotSent | TryEnd::Reset | TryEnd::TooLarge) | None => {
                 let (by, now) = (std::mem::take(&mut climb.unavailable_by), shared.clock.now());
@@ -345,8 +360,10 @@ impl Climb {
 /// Says what became of a request by how its try ended.
 const fn fate(end: TryEnd) -> Fate {
     match end {
-        TryEnd::MayHaveRun | TryEnd::Reset | TryEnd::Unavailable => Fate::MayHaveRun,
-        TryEnd::NotExecuted => Fate::NotExecuted,
+        TryEnd::BrokenOff { may_have_run: true } | TryEnd::MayHaveRun | TryEnd::Reset | TryEnd::Unavailable => {
+            Fate::MayHaveRun
+        }
+        TryEnd::BrokenOff { may_have_run: false } | TryEnd::NotExecuted => Fate::NotExecuted,
         TryEnd::NotSent => Fate::NothingSent,
         TryEnd::TooLarge => Fate::Executed,
     }
@@ -354,7 +371,13 @@ const fn fate(end: TryEnd) -> Fate {
 
 /// Says what an answer is to the ladder, if it is not the service's own.
 fn end_of(answer: &Response<Body>, way: Way) -> Option<TryEnd> {
-    if is_gateways_word(way) && answer.headers().contains_key(NOT_EXECUTED_HEADER) {
+    let is_unexecuted = is_gateways_word(way) && answer.headers().contains_key(NOT_EXECUTED_HEADER);
+    // Whose word this is does not matter: at worst a service that says so of one behind it is asked less often.
+    let names = |name: &HeaderValue| name.to_str().is_ok_and(has_broken_off);
+    if is_unavailable(answer.status()) && answer.headers().get(ERROR_HEADER).is_some_and(names) {
+        return Some(TryEnd::BrokenOff { may_have_run: !is_unexecuted });
+    }
+    if is_unexecuted {
         return Some(TryEnd::NotExecuted);
     }
     is_unavailable(answer.status()).then_some(TryEnd::Unavailable)

@@ -244,6 +244,3 @@ impl fmt::Display for Shape {
         })
     }
 }
-
-/// Header by which a gateway names why it did not serve a request.
-pub(crate) const ERROR_HEADER: &str = "ropeway-error";

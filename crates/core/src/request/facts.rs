@@ -35,6 +35,27 @@ pub fn is_unavailable(status: StatusCode) -> bool {
     [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(&status)
 }
 
+/// Says whether an answer of a gateway tells that its service broke off: that it took the request, or the connection for it, and ended
+/// without an answer, by the name in [`ERROR_HEADER`] on a 502 or 504. The service would see each further try of it, through whichever
+/// gateway.
+#[must_use]
+pub fn has_broken_off(name: &str) -> bool {
+    BROKEN_OFF.contains(&name)
+}
+
+/// The errors of a gateway by which [`has_broken_off`] holds, by their names in `docs/metrics.md`.
+const BROKEN_OFF: [&str; 6] = [
+    "upstream_bad_response",
+    "upstream_body_cut",
+    "upstream_body_idle",
+    "upstream_closed",
+    "upstream_first_byte_timeout",
+    "upstream_reset",
+];
+
+/// Response header with the name of the error for which a gateway has no answer of the service.
+pub const ERROR_HEADER: &str = "ropeway-error";
+
 /// Header of the key by which whoever reads it knows a request again (draft-ietf-httpapi-idempotency-key-header).
 pub const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 

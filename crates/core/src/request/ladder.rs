@@ -40,6 +40,8 @@ pub struct Ladder {
     passed_over: Option<Rung>,
     /// An answer said that the request was not executed.
     was_unexecuted: bool,
+    /// Tries at whose end a gateway said that the service broke off.
+    broken_off: u32,
     /// The answer is too large for the ways that hold it whole.
     is_large: bool,
     /// It was counted as a request.
@@ -76,6 +78,7 @@ impl Ladder {
             links: 0,
             passed_over: None,
             was_unexecuted: false,
+            broken_off: 0,
             is_large: false,
             is_counted: false,
             last: None,
@@ -111,6 +114,7 @@ impl Ladder {
         };
         self.rungs = rungs.into_iter().filter(is_new).collect();
         self.leave_held_ways();
+        self.leave_broken_off();
         if self.tries.is_empty() {
             self.settle(budget, now);
         }
@@ -123,8 +127,15 @@ impl Ladder {
         let Some(running) = self.tries.get(&number) else { return false };
         let is_left = !self.rungs.is_empty() || self.tries.len() > 1;
         let may_be_sent = match end {
-            TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable => self.may_be_doubled(),
-            TryEnd::NotExecuted | TryEnd::NotSent => self.facts.replayable,
+            TryEnd::BrokenOff { .. }
+                if self.tries.len() == 1 && self.broken_off >= self.config.broken_off_again_max =>
+            {
+                false
+            }
+            TryEnd::BrokenOff { may_have_run: true } | TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable => {
+                self.may_be_doubled()
+            }
+            TryEnd::BrokenOff { may_have_run: false } | TryEnd::NotExecuted | TryEnd::NotSent => self.facts.replayable,
             TryEnd::Reset => false,
         };
         may_be_sent && (is_left || self.another_link_may_help(running, end))
@@ -152,7 +163,8 @@ impl Ladder {
         }
         let sent = self.tries.iter().filter(|(_, running)| running.session.is_some());
         let (elsewhere, here): (Vec<_>, Vec<_>) = sent.partition(|(_, running)| running.session != Some(session));
-        if !is_sure || !here.is_empty() || elsewhere.is_empty() || self.links >= self.config.links_max {
+        let is_spent = self.links >= self.config.links_max || self.is_broken_off();
+        if !is_sure || !here.is_empty() || elsewhere.is_empty() || is_spent {
             return;
         }
         let elsewhere: Vec<TryId> = elsewhere.into_iter().map(|(number, _)| *number).collect();
@@ -186,17 +198,26 @@ impl Ladder {
         let Some(ended) = self.tries.remove(&number) else { return };
         self.last = Some(end);
         self.is_large |= end == TryEnd::TooLarge;
-        self.may_have_run |= matches!(end, TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable);
-        self.has_answer |= end == TryEnd::Unavailable;
+        self.may_have_run |= match end {
+            TryEnd::BrokenOff { may_have_run } => may_have_run,
+            TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable => true,
+            TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::Reset => false,
+        };
+        self.has_answer |= matches!(end, TryEnd::BrokenOff { .. } | TryEnd::Unavailable);
+        self.broken_off += u32::from(matches!(end, TryEnd::BrokenOff { .. }));
         self.leave_held_ways();
+        self.leave_broken_off();
         let again = self.facts.replayable;
         let goes_on = match end {
+            TryEnd::BrokenOff { .. } if self.is_broken_off() => false,
             // One that is late does not answer for it: the next would start beside.
-            TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable => {
+            TryEnd::BrokenOff { may_have_run: true } | TryEnd::MayHaveRun | TryEnd::TooLarge | TryEnd::Unavailable => {
                 self.may_be_doubled() && (self.tries.values().any(|running| !running.is_late) || budget.pay())
             }
             // A gateway that is too busy must not be asked over and over by everyone.
-            TryEnd::NotExecuted => again && (!std::mem::replace(&mut self.was_unexecuted, true) || budget.pay()),
+            TryEnd::BrokenOff { may_have_run: false } | TryEnd::NotExecuted => {
+                again && (!std::mem::replace(&mut self.was_unexecuted, true) || budget.pay())
+            }
             TryEnd::NotSent => true,
             TryEnd::Reset => false,
         };
@@ -327,11 +348,11 @@ impl Ladder {
                     || match end {
                         TryEnd::NotExecuted => can_move,
                         // The service itself may have said so: that is no reason to wait for another gateway, or to ask this one again.
-                        TryEnd::Unavailable => false,
+                        TryEnd::BrokenOff { .. } | TryEnd::Unavailable => false,
                         TryEnd::MayHaveRun | TryEnd::NotSent | TryEnd::Reset | TryEnd::TooLarge => true,
                     }
             }
-            LinkView::Sought { .. } => end != TryEnd::Unavailable,
+            LinkView::Sought { .. } => !matches!(end, TryEnd::BrokenOff { .. } | TryEnd::Unavailable),
         }
     }
 
@@ -352,6 +373,20 @@ impl Ladder {
         }
     }
 
+    /// Says whether the service has broken off as often as it may.
+    const fn is_broken_off(&self) -> bool {
+        self.broken_off > self.config.broken_off_again_max
+    }
+
+    /// Leaves out all ways that are left, once the service has broken off as often as it may.
+    fn leave_broken_off(&mut self) {
+        if self.is_broken_off() {
+            self.rungs.clear();
+            self.passed_over = None;
+            self.tries.retain(|_, running| !running.is_waiting());
+        }
+    }
+
     fn fail_unless_running(&mut self) {
         if self.tries.is_empty() && !self.has_failed {
             self.has_failed = true;
@@ -359,7 +394,12 @@ impl Ladder {
                 Some(TryEnd::Reset) => Failure::Reset,
                 _ if self.may_have_run => Failure::OutcomeUnknown,
                 Some(
-                    TryEnd::MayHaveRun | TryEnd::NotExecuted | TryEnd::NotSent | TryEnd::TooLarge | TryEnd::Unavailable,
+                    TryEnd::BrokenOff { .. }
+                    | TryEnd::MayHaveRun
+                    | TryEnd::NotExecuted
+                    | TryEnd::NotSent
+                    | TryEnd::TooLarge
+                    | TryEnd::Unavailable,
                 )
                 | None => Failure::NotExecuted,
             }));

@@ -25,7 +25,9 @@ pub use batch::{Batch, BatchConfig, BatchId};
 pub use budget::Budget;
 pub use coalesce::{Coalesce, CoalesceConfig, CoalesceOutput, MemberId, Role, SharedKey, UNCOMPARED_HEADERS};
 pub use detours::Detours;
-pub use facts::{Failure, KEY_HEADER, NOT_EXECUTED_HEADER, RequestFacts, is_idempotent, is_unavailable};
+pub use facts::{
+    ERROR_HEADER, Failure, KEY_HEADER, NOT_EXECUTED_HEADER, RequestFacts, has_broken_off, is_idempotent, is_unavailable,
+};
 pub use guard::{Fingerprint, Guard, GuardConfig, TooFrequent};
 pub use ladder::{Denial, Denied, Ladder, LadderConfig, LadderOutput, LinkView, Rung, TryEnd, TryId};
 pub use limit::{HTTP1_PER_HOST, Limit, LimitConfig, LimitFull, LimitId, LimitRule, Priority};

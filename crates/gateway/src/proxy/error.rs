@@ -289,6 +289,8 @@ pub const NOT_EXECUTED_HEADER: HeaderName = HeaderName::from_static("ropeway-not
 
 #[cfg(test)]
 mod tests {
+    use ropeway_core::request;
+
     use super::*;
 
     #[test]
@@ -296,6 +298,17 @@ mod tests {
         for (index, error) in ProxyError::ALL.into_iter().enumerate() {
             assert_eq!(error as usize, index, "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_client_knows_the_errors_of_services_that_break_off() {
+        for error in ProxyError::ALL {
+            let is_services = error.name().starts_with("upstream_");
+            let has_seen = is_services && (error.executed() || error == ProxyError::UpstreamClosed);
+            assert_eq!(request::has_broken_off(error.name()), has_seen, "{error:?}");
+        }
+        assert_eq!(ERROR_HEADER, request::ERROR_HEADER);
+        assert_eq!(NOT_EXECUTED_HEADER, request::NOT_EXECUTED_HEADER);
     }
 
     #[test]

@@ -34,6 +34,9 @@ pub struct LadderConfig {
     pub offline_wait: Duration,
     /// Sends over links, each another one. 3, the most tries DESIGN section 5 gives one way.
     pub links_max: u32,
+    /// How often a request is sent again because a gateway said that its service broke off. 1; RFC 9110 section 9.2.2 has a client not repeat
+    /// what a repeat has lost as well. The service is the same behind every way (decision 0036).
+    pub broken_off_again_max: u32,
 }
 
 impl LadderConfig {
@@ -60,6 +63,7 @@ impl Default for LadderConfig {
             refused_wait: Duration::from_secs(3),
             offline_wait: Duration::from_secs(10),
             links_max: TRIES_MAX.into(),
+            broken_off_again_max: 1,
         }
     }
 }

@@ -73,6 +73,12 @@ pub enum Denial {
 /// How a try ended without an answer for the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryEnd {
+    /// A gateway answered that its service broke off ([`has_broken_off`](super::super::has_broken_off)). The owner keeps the answer, for
+    /// the app if nothing better comes.
+    BrokenOff {
+        /// The request may have been executed, as it may where the gateway does not say that it was not.
+        may_have_run: bool,
+    },
     /// The request may have been executed.
     MayHaveRun,
     /// It was handed over, and not executed.

@@ -20,6 +20,8 @@ enum Happening {
 
 fn happening() -> impl Strategy<Value = Happening> {
     let end = prop::sample::select(vec![
+        TryEnd::BrokenOff { may_have_run: true },
+        TryEnd::BrokenOff { may_have_run: false },
         TryEnd::MayHaveRun,
         TryEnd::NotExecuted,
         TryEnd::NotSent,
@@ -92,7 +94,10 @@ impl Owner {
                 // What was not handed over cannot have run.
                 let end = if was_handed_over { end } else { TryEnd::NotSent };
                 self.tries.remove(&number);
-                self.ran += usize::from(!matches!(end, TryEnd::NotExecuted | TryEnd::NotSent));
+                self.ran += usize::from(!matches!(
+                    end,
+                    TryEnd::BrokenOff { may_have_run: false } | TryEnd::NotExecuted | TryEnd::NotSent
+                ));
                 self.ladder.handle_ended(number, end, &mut self.budget, self.now);
             }
             Happening::HandedOver(which) => {

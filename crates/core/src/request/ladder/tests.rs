@@ -502,3 +502,52 @@ fn a_request_without_another_way_waits_less_where_every_place_refuses_since_it_b
 const fn at(seconds: u64) -> Time {
     Time::from_origin(Duration::from_secs(seconds))
 }
+
+#[test]
+fn a_service_that_breaks_off_behind_a_gateway_gets_one_more_try_whatever_the_ways() {
+    for may_have_run in [true, false] {
+        let end = TryEnd::BrokenOff { may_have_run };
+        let [address, pipe] = [Way::Address, Way::Pipe].map(|way| Rung { way, ..NAME });
+        let mut get = Climb::new(GET, &[LINK, address, address, pipe, pipe, NAME], open(7));
+        assert_eq!(get.asks(), ["1+link 7"]);
+        assert!(get.ladder.may_climb(TryId(1), end));
+        assert_eq!(get.end(1, end).asks(), ["2+address"]);
+        assert!(!get.ladder.may_climb(TryId(2), end), "the answer is the app's");
+        assert_eq!(get.end(2, end).asks(), [if may_have_run { "OutcomeUnknown" } else { "NotExecuted" }]);
+        assert_eq!(get.wait(), None);
+    }
+}
+
+#[test]
+fn a_service_that_broke_off_and_was_not_reached_by_the_next_way_is_asked_by_the_one_after() {
+    let end = TryEnd::BrokenOff { may_have_run: true };
+    let mut get = Climb::new(GET, &[NAME, NAME, NAME, NAME], LinkView::None);
+    assert_eq!(get.asks(), ["1+name"]);
+    assert_eq!(get.end(1, end).asks(), ["2+name"]);
+    assert_eq!(get.end(2, TryEnd::NotSent).asks(), ["3+name"], "this one the service has not seen");
+    assert_eq!(get.end(3, end).asks(), ["OutcomeUnknown"]);
+}
+
+#[test]
+fn what_must_not_run_twice_goes_on_after_a_service_that_broke_off_only_if_it_did_not_run() {
+    for (may_have_run, next) in [(true, "OutcomeUnknown"), (false, "2+name")] {
+        let mut post = Climb::new(POST, &[NAME, NAME, NAME], LinkView::None);
+        post.asks();
+        assert_eq!(post.end(1, TryEnd::BrokenOff { may_have_run }).asks(), [next]);
+    }
+}
+
+#[test]
+fn a_late_try_beside_one_whose_service_broke_off_is_waited_for_and_none_follows() {
+    let end = TryEnd::BrokenOff { may_have_run: true };
+    let mut get = Climb::new(GET, &[NAME, NAME, NAME, NAME, NAME], LinkView::None);
+    assert_eq!(get.asks(), ["1+name"]);
+    while get.asks() != ["2+name"] {
+        assert!(get.wait().is_some());
+    }
+    assert_eq!(get.end(2, end).asks(), ["3+name"]);
+    assert!(get.ladder.may_climb(TryId(3), end), "the late one may still answer");
+    assert!(get.end(3, end).asks().is_empty());
+    assert_eq!(get.link(open(7)).asks(), [""; 0]);
+    assert_eq!(get.end(1, TryEnd::MayHaveRun).asks(), ["OutcomeUnknown"]);
+}

@@ -211,6 +211,7 @@ fn request_kind(error: &ropeway::Error) -> (&'static str, u8) {
         Error::BodyTooLarge { .. } => ("body_too_large", EXIT_FAILED),
         Error::BrokeOff { .. } => ("broke_off", EXIT_FAILED),
         Error::Closed => ("closed", EXIT_FAILED),
+        Error::HeadTooLarge { .. } => ("head_too_large", EXIT_USAGE),
         Error::Invalid(_) => ("invalid", EXIT_USAGE),
         Error::Json(_) => ("json", EXIT_FAILED),
         Error::NoList { .. } => ("no_list", EXIT_FAILED),

@@ -78,6 +78,21 @@ pub enum Error {
     /// The client was closed.
     #[error("client is closed")]
     Closed,
+    /// The request was not sent: its URL and headers are larger than a way may carry. Each header and each part of the URL counts its bytes
+    /// and 32 more, as in HTTP/2.
+    #[error(
+        "headers of the request are too large: {bytes} bytes in {headers}, and no way takes more than {bytes_max} in {headers_max}"
+    )]
+    HeadTooLarge {
+        /// Bytes of its method, URL and headers.
+        bytes: usize,
+        /// Its headers.
+        headers: usize,
+        /// Most bytes.
+        bytes_max: usize,
+        /// Most headers.
+        headers_max: usize,
+    },
     /// The request cannot be sent as it is.
     #[error("request is invalid: {0}")]
     Invalid(String),
@@ -251,6 +266,7 @@ impl Error {
             Self::Body(_)
             | Self::BodyTooLarge { .. }
             | Self::Closed
+            | Self::HeadTooLarge { .. }
             | Self::Invalid(_)
             | Self::Json(_)
             | Self::PlainHttp { .. }
@@ -288,6 +304,7 @@ impl Error {
             | Self::BodyInflated { .. }
             | Self::BodyTooLarge { .. }
             | Self::Closed
+            | Self::HeadTooLarge { .. }
             | Self::Invalid(_)
             | Self::Json(_)
             | Self::PlainHttp { .. }
@@ -336,6 +353,7 @@ impl Error {
             | Self::BodyInflated { .. }
             | Self::BodyTooLarge { .. }
             | Self::Closed
+            | Self::HeadTooLarge { .. }
             | Self::Invalid(_)
             | Self::Json(_)
             | Self::PlainHttp { .. }

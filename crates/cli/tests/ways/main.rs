@@ -2,6 +2,7 @@
 
 mod drops;
 mod fleet;
+mod heads;
 mod ladder;
 mod lost;
 mod middlebox;

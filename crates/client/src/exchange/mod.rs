@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::
 use http_body::Body as _;
 use ropeway_core::{
     Time,
-    request::{LadderConfig, Way, port_of},
+    request::{HEAD_BYTES_MAX, HEADERS_MAX, HeadSize, LadderConfig, Way, port_of},
 };
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, debug, debug_span};
@@ -123,6 +123,11 @@ impl Run {
             && !(length == 0 && may_have_none)
         {
             parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        let size = HeadSize::of(&parts.method, &parts.uri, &parts.headers);
+        if !size.fits() {
+            let HeadSize { bytes, headers } = size;
+            return Err(Error::HeadTooLarge { bytes, headers, bytes_max: HEAD_BYTES_MAX, headers_max: HEADERS_MAX });
         }
         let began = handle.shared().clock.now();
         let progress = parts.extensions.get().cloned().unwrap_or_else(Progress::default);
@@ -267,6 +272,7 @@ fn with_timeline(mut error: Error, known: Timeline) -> Error {
         | Error::BodyInflated { .. }
         | Error::BodyTooLarge { .. }
         | Error::Closed
+        | Error::HeadTooLarge { .. }
         | Error::Invalid(_)
         | Error::Json(_)
         | Error::PlainHttp { .. }

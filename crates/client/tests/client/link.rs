@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use ropeway::{Action, Body, BoxError, CarrierKind, LinkState, Phase, Progress, Way};
+use ropeway::{Action, Body, BoxError, CarrierKind, Error, LinkState, Phase, Progress, Way};
 use tower::ServiceExt as _;
 
 use crate::support::{Authority, Tarpit, TestGateway, builder, eventually, service::big, soon, world};
@@ -197,5 +197,17 @@ async fn the_link_is_closed_with_the_last_handle_and_by_close() {
     assert_eq!(*client.link_state().borrow(), LinkState::Closed);
     eventually("the link is gone", || gateway.links() == 0).await;
     let error = soon(client.get("https://api.test/").send()).await.unwrap_err();
-    assert!(matches!(error, ropeway::Error::Closed), "{error:?}");
+    assert!(matches!(error, Error::Closed), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused_before_a_link_has_it_and_the_largest_that_is_not_goes() {
+    let (gateway, client) = world(CarrierKind::Tls).await;
+    let get = |length: usize| client.get("https://api.test/").header("x-large", "v".repeat(length)).send();
+    soon(get(61 << 10)).await.unwrap();
+    let executed = gateway.executed();
+    let error = soon(get(64 << 10)).await.unwrap_err();
+    assert!(matches!(error, Error::HeadTooLarge { bytes: 65_537.., bytes_max: 63_488, .. }), "{error:?}");
+    assert!(error.to_string().contains("no way takes more than 63488"), "{error}");
+    assert_eq!(gateway.executed(), executed);
 }

@@ -12,6 +12,7 @@ mod coalesce;
 mod detours;
 mod facts;
 mod guard;
+mod head;
 pub mod idempotency;
 mod ladder;
 mod limit;
@@ -29,6 +30,7 @@ pub use facts::{
     ERROR_HEADER, Failure, KEY_HEADER, NOT_EXECUTED_HEADER, RequestFacts, has_broken_off, is_idempotent, is_unavailable,
 };
 pub use guard::{Fingerprint, Guard, GuardConfig, TooFrequent};
+pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, HeadSize};
 pub use ladder::{Denial, Denied, Ladder, LadderConfig, LadderOutput, LinkView, Rung, TryEnd, TryId};
 pub use limit::{HTTP1_PER_HOST, Limit, LimitConfig, LimitFull, LimitId, LimitRule, Priority};
 pub use pattern::RoutePattern;

@@ -146,6 +146,11 @@ const fn entry_size(name_len: usize, value_len: usize) -> usize {
     name_len + value_len + ENTRY_OVERHEAD_BYTES
 }
 
+/// Returns what a field with a name and a value of these lengths counts against [`FIELDS_BYTES_MAX`], in bytes.
+pub(crate) const fn field_bytes(name_len: usize, value_len: usize) -> usize {
+    entry_size(name_len, value_len)
+}
+
 /// The size of a block's fields when decoded, 32 bytes a field included: 64 KiB, as the largest frame by default.
 pub const FIELDS_BYTES_MAX: usize = 64 * 1024;
 

@@ -333,11 +333,12 @@ fn is_h2_protocol_error(error: &hyper::Error) -> bool {
 /// slowest graded network.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Largest request head: nginx's `large_client_header_buffers` default, 4 × 8 KiB.
-const HEAD_BYTES_MAX: u32 = 32 << 10;
+/// Largest request head: as on links ([`FIELDS_BYTES_MAX`](ropeway_core::wire::fields::FIELDS_BYTES_MAX)), so that a request is taken by
+/// whichever way it comes; hyper buffers as much anyway.
+const HEAD_BYTES_MAX: u32 = ropeway_core::wire::fields::FIELDS_BYTES_MAX as u32;
 
-/// Header fields of one request: hyper's own default, made explicit.
-const HEADERS_MAX: usize = 100;
+/// Header fields of one request over HTTP/1: as in a sealed message ([`FIELDS_MAX`](ropeway_net::pipe::FIELDS_MAX)).
+const HEADERS_MAX: usize = ropeway_net::pipe::FIELDS_MAX;
 
 /// Time without a request: nginx's `keepalive_timeout` default is 75 s; a phone's radio sleeps long before.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);

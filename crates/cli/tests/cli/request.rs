@@ -1,7 +1,11 @@
 //! `ropeway request`: what comes through the link is what the service said.
 
 use std::io::Read;
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -60,6 +64,26 @@ fn the_timeline_is_told_to_programs_with_address_carrier_start_and_duration() {
     }
     let text = data["text"].as_str().expect("text");
     assert_eq!((&data["event"], &end["event"], &end["bytes"]), (&json!("data"), &json!("end"), &json!(text.len())));
+}
+
+#[test]
+fn a_get_that_its_service_drops_runs_there_twice_by_all_ways_together() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback binds");
+    let service = listener.local_addr().expect("bound");
+    let heads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&heads);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let read = (&stream).read(&mut [0; 4096]).unwrap_or(0);
+            counted.fetch_add(usize::from(read > 0), Ordering::SeqCst);
+        }
+    });
+    let place = Place::new();
+    let _up = place.up(&["--upstream", &format!("api.test=http://{service}")]);
+    let done = place.run(&["request", "-v", "https://api.test/"]);
+    assert!(done.stderr.contains("502 Bad Gateway: the service broke off"), "{}", done.stderr);
+    assert!(done.stderr.contains("* link exchange"), "{}", done.stderr);
+    assert_eq!(heads.load(Ordering::SeqCst), 2, "{}", done.stderr);
 }
 
 #[test]
@@ -161,7 +185,7 @@ fn rewrite(place: &Place, change: impl FnOnce(&mut Value)) {
 
 /// An address at which nobody listens.
 fn closed() -> String {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     socket.local_addr().expect("bound").to_string()
 }
 

@@ -328,7 +328,8 @@ impl Ladder {
 
     /// Returns until when further ways are waited for, where nothing else is left and nothing was sent.
     fn ways_until(&self) -> Option<Time> {
-        let may_wait = self.tries.is_empty() && !self.has_failed && !self.may_have_run;
+        let is_answered = self.has_answer || self.may_have_run;
+        let may_wait = self.tries.is_empty() && !self.has_failed && !is_answered;
         self.config.ways_until.filter(|_| may_wait)
     }
 

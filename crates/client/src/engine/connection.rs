@@ -45,7 +45,8 @@ enum Stage {
 impl Engine {
     /// Fetches addresses and ticket.
     pub(super) fn prepare(&mut self, generation: u64) {
-        self.keeper.handle_stagger(self.shared.with_policy(|policy| policy.stagger_max));
+        let stagger_max = self.shared.with_policy(|policy| policy.stagger_max);
+        self.keeper.handle_stagger(self.shared.pace.network_kind(), stagger_max);
         let known = self.ticket.clone();
         let (points, tickets) = (self.shared.config.access_points.clone(), self.shared.config.tickets.clone());
         let listed = listed(&self.shared);

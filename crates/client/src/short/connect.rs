@@ -120,7 +120,7 @@ impl Connector {
         let ranked = candidate::rank(&known, &lock(&self.records), 0, now);
         let (winner, won) = oneshot::channel();
         let run = Run {
-            race: Race::new(self.race.clone(), ranked, now),
+            race: Race::new(self.race.on(self.pace.network_kind(), None), ranked, now),
             host: target.origin.host.as_str().into(),
             connector: self,
             way,

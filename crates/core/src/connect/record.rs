@@ -92,6 +92,10 @@ impl Records {
                 attempts[family] += u64::from(record.attempts());
             }
         }
+        // IPv4 that was not tried has not failed; IPv6 may well not be there at all.
+        if attempts[0] == 0 && failures[1] > 0 {
+            return Some(false);
+        }
         // Compares the shares failures/attempts without dividing: a family without attempts prefers nothing.
         let (v4, v6) = (failures[0] * attempts[1], failures[1] * attempts[0]);
         (v4 != v6).then_some(v6 < v4)

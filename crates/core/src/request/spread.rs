@@ -10,8 +10,8 @@ use crate::{
 /// Picks one of several places, each an address and the name of its site, and returns its number.
 ///
 /// A site that the request has not tried goes first, or else the one whose last try is longest ago; so does an address of the site.
-/// Then goes one that has not failed too often on this network, then the order in which they are given. `None` if there is no place at
-/// all.
+/// Then goes one that has not failed too often on this network, then one of the family of addresses that fails less there, then the order
+/// in which they are given. `None` if there is no place at all.
 ///
 /// `tried` has the oldest try first.
 #[must_use]
@@ -20,10 +20,12 @@ pub fn pick(places: &[(SocketAddr, &str)], tried: &[SocketAddr], records: &Recor
         let is_there = |tried: &SocketAddr| places.iter().any(|(address, site)| address == tried && *site == wanted);
         tried.iter().rposition(is_there)
     };
+    let family = records.prefers_ipv6(now);
     let rank = |(number, (address, site)): (usize, &(SocketAddr, &str))| {
         let is_banned = records.get(spot(*address), now).is_some_and(|record| record.banned_until(now).is_some());
         let tried_at = tried.iter().rposition(|tried| tried == address);
-        ((site_at(site), tried_at, is_banned), number)
+        let is_worse = family.is_some_and(|is_ipv6| is_ipv6 != address.is_ipv6());
+        ((site_at(site), tried_at, is_banned, is_worse), number)
     };
     places.iter().enumerate().map(rank).min().map(|(_, number)| number)
 }
@@ -85,6 +87,17 @@ mod tests {
             assert_eq!(fresh(&[1, 2, 3], last_try), expected, "{tried:?}");
         }
         assert!(fresh(&[], |_: &u8| None).is_empty());
+    }
+
+    #[test]
+    fn of_one_site_the_family_that_fails_less_goes_first() {
+        let v6: SocketAddr = "[2001:db8::1]:80".parse().unwrap();
+        let places = [(v6, "a"), (address(1), "a")];
+        let mut records = Records::new();
+        assert_eq!(pick(&places, &[], &records, Time::ZERO), Some(0));
+        let elsewhere = "[2001:db8::2]:80".parse().unwrap();
+        records.observe(spot(elsewhere), Score::Failure(FailReason::TimedOut), Time::ZERO);
+        assert_eq!(pick(&places, &[], &records, Time::ZERO), Some(1));
     }
 
     #[test]

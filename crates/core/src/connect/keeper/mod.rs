@@ -25,7 +25,7 @@ use crate::{
     Time,
     request::LinkView,
     session::{Fate, Over, Succession},
-    wire::message::RefuseCode,
+    wire::message::{NetworkKind, RefuseCode},
 };
 
 /// The policy of a client's link, without its sockets, names, tickets and sessions: those are its owner's.
@@ -67,8 +67,8 @@ pub struct Keeper {
     /// No candidate gave one since then.
     is_exhausted: bool,
     denials: Denials,
-    /// The longest stagger of a race, where the gateways ask for another than the configuration has.
-    stagger_max: Option<Duration>,
+    /// The kind of network, and the longest stagger of a race, where the gateways ask for another than the configuration has.
+    stagger: (NetworkKind, Option<Duration>),
     outputs: VecDeque<KeeperOutput>,
 }
 
@@ -121,7 +121,7 @@ impl Keeper {
             sought_since: None,
             is_exhausted: false,
             denials: Denials::default(),
-            stagger_max: None,
+            stagger: (NetworkKind::Unspecified, None),
             outputs: VecDeque::new(),
         }
     }
@@ -202,7 +202,7 @@ impl Keeper {
         ranked.sort_by_key(|ranked| self.is_unwanted(ranked.candidate.address, now));
         self.spread(&mut ranked, now);
         let mut config = self.config.establish.clone();
-        config.race.stagger_max = self.stagger_max.unwrap_or(config.race.stagger_max);
+        config.race = config.race.on(self.stagger.0, self.stagger.1);
         let spare = self.take_spare(now);
         let establish = match spare {
             Some((_, candidate)) => Establish::with_spare(config, ranked, candidate, now),
@@ -360,9 +360,10 @@ impl Keeper {
         }
     }
 
-    /// Takes in the longest stagger that the gateways ask for from the next attempt on; `None` for that of the configuration.
-    pub fn handle_stagger(&mut self, max: Option<Duration>) {
-        self.stagger_max = max;
+    /// Takes in the kind of network, and the longest stagger that the gateways ask for, from the next attempt on; `None` for the stagger that
+    /// is right there.
+    pub const fn handle_stagger(&mut self, kind: NetworkKind, max: Option<Duration>) {
+        self.stagger = (kind, max);
     }
 
     /// Gives up whatever is being sought, as the client is being closed.

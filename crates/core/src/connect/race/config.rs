@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::wire::message::NetworkKind;
+
 /// How a race paces and bounds its attempts. Every field is configurable; see `docs/decisions/0002-race-constants.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaceConfig {
@@ -25,7 +27,7 @@ pub struct RaceConfig {
     /// The round trip from which on a network is so slow that other handshakes are in the way of the first that is answered. 1 s; our
     /// choice (decision 0030).
     pub slow_rtt: Duration,
-    /// The longest stagger. 2 s; RFC 8305 section 8. POLICY raises it to 4 s on 2G, WeChat's published interval.
+    /// The longest stagger. 2 s; RFC 8305 section 8. On 2G 4 s, WeChat's published interval ([`RaceConfig::on`]).
     pub stagger_max: Duration,
     /// The shortest stagger. 100 ms; RFC 8305 section 8.
     pub stagger_min: Duration,
@@ -34,6 +36,22 @@ pub struct RaceConfig {
 }
 
 impl RaceConfig {
+    /// Returns the constants on a network of this kind: on 2G a first answer takes a second or two, and what starts meanwhile is in its way.
+    /// `stagger_max` is what the gateways ask for, if they do.
+    #[must_use]
+    pub fn on(&self, kind: NetworkKind, stagger_max: Option<Duration>) -> Self {
+        let (unknown, max) = match kind {
+            NetworkKind::Cellular2g => (STAGGER_UNKNOWN_2G, STAGGER_ALIVE_MAX),
+            NetworkKind::Unspecified
+            | NetworkKind::Cellular3g
+            | NetworkKind::Cellular4g
+            | NetworkKind::Cellular5g
+            | NetworkKind::Wifi
+            | NetworkKind::Wired => (self.stagger_unknown, self.stagger_max),
+        };
+        Self { stagger_unknown: unknown, stagger_max: stagger_max.unwrap_or(max), ..self.clone() }
+    }
+
     /// Returns how long to wait after the start of a candidate with this record before the next may start.
     #[must_use]
     pub fn stagger(&self, srtt: Option<Duration>) -> Duration {
@@ -75,6 +93,10 @@ impl Default for RaceConfig {
 
 /// The longest that others wait for an attempt under way. 4 s; DESIGN section 5, the stagger on 2G.
 const STAGGER_ALIVE_MAX: Duration = Duration::from_secs(4);
+
+/// The stagger on 2G after a candidate without a record. 2 s; our choice: the longest round trip of a very bad network (2,010 ms, DESIGN
+/// section 5).
+const STAGGER_UNKNOWN_2G: Duration = Duration::from_secs(2);
 
 /// Round trips the stagger waits for. 4 round trips: TCP, TLS 1.3 and the link's handshake take three, one to spare.
 const STAGGER_RTTS: u32 = 4;

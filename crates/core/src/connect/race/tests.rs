@@ -4,7 +4,10 @@ mod properties;
 mod sim;
 
 use super::*;
-use crate::CarrierKind::{Quic, Tls, Ws};
+use crate::{
+    CarrierKind::{Quic, Tls, Ws},
+    wire::message::NetworkKind,
+};
 use sim::{Fate, Network, address, candidate, milliseconds as ms, unknown};
 
 const GOOD: Fate = Fate::Answers { rtt: Duration::from_millis(20) };
@@ -116,6 +119,16 @@ fn the_stagger_follows_the_round_trip_time_within_its_bounds() {
     assert_eq!(config.stagger(Some(ms(900))), ms(2000));
     assert_eq!(config.slot_life(Some(ms(900))), ms(4000));
     assert_eq!(config.slot_life(Some(ms(1500))), ms(4500), "three round trips outlive two capped staggers");
+}
+
+#[test]
+fn on_2g_the_others_wait_for_a_round_trip_of_it() {
+    let config = RaceConfig::default();
+    assert_eq!(config.on(NetworkKind::Wifi, None), config);
+    let slow = config.on(NetworkKind::Cellular2g, None);
+    assert_eq!((slow.stagger(None), slow.stagger(Some(ms(1_300)))), (ms(2_000), ms(4_000)));
+    assert_eq!(slow.stagger(Some(ms(50))), ms(200), "what is known counts");
+    assert_eq!(config.on(NetworkKind::Cellular2g, Some(ms(3_000))).stagger(Some(ms(1_300))), ms(3_000));
 }
 
 #[test]

@@ -122,6 +122,16 @@ fn a_family_is_preferred_by_its_share_of_failures() {
     assert_eq!(records.prefers_ipv6(minutes(4)), Some(false), "one failure of two is worse than one of five");
 }
 
+#[test]
+fn ipv4_that_was_not_tried_comes_before_ipv6_that_failed_and_not_the_other_way_round() {
+    let v6 = Candidate { address: ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 443).into(), carrier: Tls };
+    for (failed, preferred) in [(v6, Some(false)), (ONE, None)] {
+        let mut records = Records::new();
+        records.observe(failed, FAILURE, minutes(0));
+        assert_eq!(records.prefers_ipv6(minutes(0)), preferred, "{failed}");
+    }
+}
+
 const ONE: Candidate = Candidate {
     address: std::net::SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::new(192, 0, 2, 1), 443)),
     carrier: Tls,

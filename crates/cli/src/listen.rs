@@ -81,7 +81,7 @@ fn link_event(event: &Event, device: &str, output: Output) -> Result<(), Command
             }),
         ),
         Event::Refused { code, detail } => {
-            let error = Error::Refused { code: *code, detail: detail.clone() };
+            let error = Error::Refused { code: *code, detail: detail.clone(), timeline: Box::default() };
             if error.retry() == Retry::Never {
                 let text = error.to_string();
                 return Err(CommandError::Request { error: Box::new(error), text });

@@ -151,6 +151,8 @@ pub enum Error {
         code: RefuseCode,
         /// The reason, in words.
         detail: String,
+        /// What was tried.
+        timeline: Box<Timeline>,
     },
     /// The gateway ended the exchange before the head of the answer.
     #[error("gateway ended the exchange ({}): {detail}", reset_name(*code))]
@@ -175,6 +177,8 @@ pub enum Error {
     Setup {
         /// What is missing.
         reason: String,
+        /// What was tried.
+        timeline: Box<Timeline>,
     },
     /// Somebody on the way put another answer in the place of the one that was sent, or took away what proves it. The request may have
     /// been executed.
@@ -192,6 +196,8 @@ pub enum Error {
     Ticket {
         /// What the source says.
         reason: String,
+        /// What was tried.
+        timeline: Box<Timeline>,
     },
     /// The time the app gave the request is over, or the answer paused for longer than it may.
     #[error("timed out {phase} after {} ms{}{}{}", after.as_millis(), outcome(*phase), because(list), in_brackets(timeline))]
@@ -343,8 +349,11 @@ impl Error {
             | Self::NoWay { timeline, .. }
             | Self::NotExecuted { timeline, .. }
             | Self::OutcomeUnknown { timeline }
+            | Self::Refused { timeline, .. }
             | Self::Reset { timeline, .. }
+            | Self::Setup { timeline, .. }
             | Self::Tampered { timeline, .. }
+            | Self::Ticket { timeline, .. }
             | Self::Timeout { timeline, .. }
             | Self::Untrusted { timeline, .. } => Some(timeline),
             Self::Body(_)
@@ -357,10 +366,7 @@ impl Error {
             | Self::Invalid(_)
             | Self::Json(_)
             | Self::PlainHttp { .. }
-            | Self::Refused { .. }
             | Self::RouteBusy { .. }
-            | Self::Setup { .. }
-            | Self::Ticket { .. }
             | Self::TooFrequent { .. }
             | Self::TooManyTopics { .. }
             | Self::TooManyWaiting { .. } => None,
@@ -502,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_wrong_ticket_is_the_apps_own_fault_and_stays_wrong() {
-        let refused = Error::Refused { code: RefuseCode::TicketInvalid, detail: "no".into() };
+        let refused = Error::Refused { code: RefuseCode::TicketInvalid, detail: "no".into(), timeline: Box::default() };
         assert_eq!((refused.side(), refused.retry()), (Side::Local, Retry::Never));
     }
 

@@ -353,9 +353,11 @@ impl LinkFailure {
 
     pub(crate) fn error(&self) -> Error {
         match self {
-            Self::Refused { code, detail } => Error::Refused { code: *code, detail: detail.clone() },
-            Self::Setup { reason } => Error::Setup { reason: reason.clone() },
-            Self::Ticket { reason } => Error::Ticket { reason: reason.clone() },
+            Self::Refused { code, detail } => {
+                Error::Refused { code: *code, detail: detail.clone(), timeline: Box::default() }
+            }
+            Self::Setup { reason } => Error::Setup { reason: reason.clone(), timeline: Box::default() },
+            Self::Ticket { reason } => Error::Ticket { reason: reason.clone(), timeline: Box::default() },
             Self::Untrusted { reason, .. } => Error::Untrusted { reason: reason.clone(), timeline: Box::default() },
         }
     }

@@ -226,15 +226,17 @@ fn copied(error: &Error) -> Option<Error> {
         }
         Error::OutcomeUnknown { timeline } => Error::OutcomeUnknown { timeline: timeline.clone() },
         Error::PlainHttp { host } => Error::PlainHttp { host: host.clone() },
-        Error::Refused { code, detail } => Error::Refused { code: *code, detail: detail.clone() },
+        Error::Refused { code, detail, timeline } => {
+            Error::Refused { code: *code, detail: detail.clone(), timeline: timeline.clone() }
+        }
         Error::Reset { code, detail, timeline } => {
             Error::Reset { code: *code, detail: detail.clone(), timeline: timeline.clone() }
         }
-        Error::Setup { reason } => Error::Setup { reason: reason.clone() },
+        Error::Setup { reason, timeline } => Error::Setup { reason: reason.clone(), timeline: timeline.clone() },
         Error::Tampered { host, reason, timeline } => {
             Error::Tampered { host: host.clone(), reason: reason.clone(), timeline: timeline.clone() }
         }
-        Error::Ticket { reason } => Error::Ticket { reason: reason.clone() },
+        Error::Ticket { reason, timeline } => Error::Ticket { reason: reason.clone(), timeline: timeline.clone() },
         Error::Untrusted { reason, timeline } => {
             Error::Untrusted { reason: reason.clone(), timeline: timeline.clone() }
         }

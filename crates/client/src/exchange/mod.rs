@@ -262,8 +262,11 @@ fn with_timeline(mut error: Error, known: Timeline) -> Error {
         | Error::NoWay { timeline, .. }
         | Error::NotExecuted { timeline, .. }
         | Error::OutcomeUnknown { timeline }
+        | Error::Refused { timeline, .. }
         | Error::Reset { timeline, .. }
+        | Error::Setup { timeline, .. }
         | Error::Tampered { timeline, .. }
+        | Error::Ticket { timeline, .. }
         | Error::Timeout { timeline, .. }
         | Error::Untrusted { timeline, .. } => **timeline = known,
         Error::Body(_)
@@ -276,10 +279,7 @@ fn with_timeline(mut error: Error, known: Timeline) -> Error {
         | Error::Invalid(_)
         | Error::Json(_)
         | Error::PlainHttp { .. }
-        | Error::Refused { .. }
         | Error::RouteBusy { .. }
-        | Error::Setup { .. }
-        | Error::Ticket { .. }
         | Error::TooFrequent { .. }
         | Error::TooManyTopics { .. }
         | Error::TooManyWaiting { .. } => {}

@@ -44,6 +44,9 @@ async fn a_wrong_clock_is_told_at_once() {
     let error = soon(client.get("https://api.test/").send()).await.unwrap_err();
     assert!(matches!(error, Error::Refused { code: RefuseCode::ClockSkew, .. }), "{error:?}");
     assert_eq!(error.retry(), Retry::BeforeSend);
+    let timeline = error.timeline().unwrap();
+    let greeting = timeline.steps().iter().find(|step| step.action == Action::Greet).unwrap();
+    assert_eq!(greeting.address, Some(gateway.address()), "{timeline}");
 }
 
 #[tokio::test]
@@ -74,7 +77,7 @@ async fn a_ticket_source_that_fails_is_told() {
     let source = || std::future::ready(Err::<String, _>("login first"));
     let client = builder(&authority, &[&gateway], CarrierKind::Tls).ticket_source(source).build().unwrap();
     let error = soon(client.get("https://api.test/").send()).await.unwrap_err();
-    assert!(matches!(&error, Error::Ticket { reason } if reason == "login first"), "{error:?}");
+    assert!(matches!(&error, Error::Ticket { reason, .. } if reason == "login first"), "{error:?}");
 }
 
 #[tokio::test]

@@ -252,7 +252,7 @@ async fn a_head_that_is_too_large_is_refused_before_it_is_held() {
     let world = World::new(|_| ()).await;
     let mut browser = Browser::connect(&world).await;
     let mut request = Request::get("https://api.test/").body(()).unwrap();
-    for number in 0..3 {
+    for number in 0..4 {
         let name: http::HeaderName = format!("x-{number}").parse().unwrap();
         request.headers_mut().insert(name, "v".repeat(20_000).parse().unwrap());
     }

@@ -11,7 +11,8 @@ use std::{
 };
 
 use ropeway::{Client, Error, Event, Way};
-use ropeway_gateway::config::{AccessPointConfig, Config, Speaks, UnitConfig};
+use ropeway_core::policy::LadderStep;
+use ropeway_gateway::config::{AccessPointConfig, Config, RoutePolicyConfig, Speaks, UnitConfig};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
     net::{TcpListener, TcpStream},
@@ -36,6 +37,8 @@ pub(crate) struct Between {
 pub(crate) enum Mood {
     All,
     Nothing,
+    /// TLS is cut off; of plain HTTP what has the shape of HTTP/1.0 gets through, one request a connection.
+    Old,
     /// TLS is cut off; plain HTTP gets through.
     Plain,
     /// TLS is cut off, and a bit of each plain answer is turned.
@@ -86,11 +89,15 @@ async fn pass(
     let mut server = TcpStream::connect(gateway).await.ok()?;
     let one_less = |left: usize| left.checked_sub(1);
     let is_lost = !is_tls && losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
-    if mood != Mood::Tampering && !is_lost {
+    if !matches!(mood, Mood::Old | Mood::Tampering) && !is_lost {
         copy_bidirectional(&mut client, &mut server).await.ok()?;
         return Some(());
     }
     let asked = read_head(&mut client).await;
+    if mood == Mood::Old && !asked.contains(" HTTP/1.0\r\n") {
+        client.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n").await.ok()?;
+        return None;
+    }
     let length = asked.to_lowercase().split_once("content-length: ")?.1.split("\r\n").next()?.parse().ok()?;
     let mut content = vec![0; length];
     client.read_exact(&mut content).await.ok()?;
@@ -102,7 +109,9 @@ async fn pass(
         }
         return None;
     }
-    *answer.last_mut()? ^= 1;
+    if mood == Mood::Tampering {
+        *answer.last_mut()? ^= 1;
+    }
     client.write_all(&answer).await.ok()
 }
 
@@ -204,6 +213,37 @@ async fn answers_that_are_changed_on_the_way_are_told_counted_and_never_given_to
     let error = scene.post("/pay").await.unwrap_err();
     assert!(matches!(error, Error::Tampered { .. }), "{error:?}");
     assert_eq!(scene.world.service.executed() - executed, 1, "it may have run, so it is not sent again");
+}
+
+#[tokio::test]
+async fn the_last_try_of_pipe_and_of_plain_http_has_the_shape_that_passes_an_old_proxy() {
+    for (has_pipe, expected) in [(true, (Way::Pipe, 2)), (false, (Way::Plain, 1))] {
+        let scene = Scene::new(|config| config.pipe.enabled = has_pipe).await;
+        scene.post("/first").await.unwrap();
+        scene.between.mood.send_replace(Mood::Old);
+        let answer = scene.client.get("https://api.test/9000").send().await.unwrap();
+        let timeline = answer.timeline().clone();
+        let way = timeline.answered().unwrap().way;
+        let tries = timeline.steps().iter().filter(|step| step.way == way).count();
+        assert_eq!((way, tries), expected, "{timeline}");
+        assert!(answer.text().await.unwrap().starts_with("GET /9000 \n"));
+    }
+}
+
+#[tokio::test]
+async fn the_ways_of_a_route_are_those_of_the_gateways_policy_in_their_order_and_number() {
+    let scene = Scene::new(|config| {
+        let step = |way, tries| LadderStep { way, tries };
+        let ladder = vec![step(Way::Plain, 1), step(Way::Pipe, 3), step(Way::Address, 0)];
+        let route = RoutePolicyConfig { host: "api.test".to_owned(), ladder, ..RoutePolicyConfig::default() };
+        config.policy.routes = vec![route];
+    })
+    .await;
+    assert_eq!(scene.post("/first").await.unwrap().0, Way::Plain);
+    scene.between.mood.send_replace(Mood::Nothing);
+    let error = scene.client.get("https://api.test/").send().await.unwrap_err();
+    let ways: Vec<Way> = error.timeline().unwrap().steps().iter().map(|step| step.way).collect();
+    assert_eq!(ways, [Way::Plain, Way::Pipe, Way::Pipe, Way::Pipe], "{error}");
 }
 
 #[tokio::test]

@@ -128,7 +128,7 @@ impl Timeouts {
     #[must_use]
     pub fn is_weak(&self, now: Time) -> bool {
         let srtt = self.known.get(&self.place).and_then(|known| known.srtt(now));
-        let is_slow = srtt.map_or(self.place.kind == NetworkKind::Cellular2g, |srtt| srtt >= WEAK_RTT);
+        let is_slow = self.place.kind == NetworkKind::Cellular2g || srtt.is_some_and(|srtt| srtt >= WEAK_RTT);
         is_slow || self.state(now) == NetworkState::Bad
     }
 

@@ -272,7 +272,7 @@ impl Builder {
     }
 
     /// Says that this host, `*.` starting a wildcard, speaks HTTP/3 on the port of its URLs, so that direct calls race it with TCP from
-    /// the first on. By default HTTP/3 is tried where the host has said so in an answer (`Alt-Svc`).
+    /// the first on. By default HTTP/3 is tried where the host has said so in an answer (`Alt-Svc`) or has an HTTPS record that does.
     pub fn http3_host(mut self, authority: impl Into<String>) -> Self {
         self.h3_hosts.push(authority.into());
         self

@@ -275,7 +275,7 @@ impl Short {
         };
         let is_named = self.setup.h3_hosts.serve(&origin.host, origin.port);
         // Where the port that is promised is that of an address, each has HTTP/3 at its own.
-        let here = move |said: bool, address: SocketAddr, among: &[SocketAddr]| {
+        let here = move |promised: Option<u16>, said: bool, address: SocketAddr, among: &[SocketAddr]| {
             let is_own = promised.is_some_and(|port| among.iter().any(|known| known.port() == port));
             let own = (is_own || promised.is_none() && said && !is_broken).then_some(address.port());
             own.or(promised)
@@ -284,7 +284,7 @@ impl Short {
             To::Addresses(listed) => {
                 let addresses: Vec<SocketAddr> = listed.iter().map(|listed| listed.address).collect();
                 let place = |listed: &Listed| {
-                    let h3 = here(listed.h3 || is_named, listed.address, &addresses);
+                    let h3 = here(promised, listed.h3 || is_named, listed.address, &addresses);
                     Place { address: listed.address, h3 }
                 };
                 Some(listed.iter().map(place).collect())
@@ -294,7 +294,9 @@ impl Short {
         let way = to.way();
         let is_original = way == Way::Original;
         let resolver = if is_original { &self.system } else { &self.setup.resolver };
-        let resolving = resolver(&origin.host, origin.port);
+        let is_hint_wanted =
+            target.encrypted && connector.h3.is_some() && promised.is_none() && !is_named && !is_broken;
+        let resolving = resolver(&origin.host, origin.port, is_hint_wanted && !is_original);
         async move {
             let (places, source) = match listed {
                 Some(places) => (places, Source::List),
@@ -302,8 +304,11 @@ impl Short {
                     let resolved = resolving.await.map_err(|error| ConnectError::Unresolved(error.to_string()))?;
                     let addresses = been.fresh(&resolved.addresses, |address| *address);
                     aim.set(addresses.clone());
+                    let said = resolved.h3_hint || is_named;
+                    // The app, the host and the signed list have the word over a record.
+                    let promised = promised.or(resolved.h3_port.filter(|_| is_hint_wanted && !said));
                     let place = |address| {
-                        let h3 = here(resolved.h3_hint || is_named, address, &resolved.addresses);
+                        let h3 = here(promised, said, address, &resolved.addresses);
                         Place { address, h3: h3.filter(|_| !is_original) }
                     };
                     (addresses.into_iter().map(place).collect(), Source::Config)

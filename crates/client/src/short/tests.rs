@@ -16,6 +16,7 @@ use tokio::{
 use super::*;
 
 mod host;
+mod records;
 
 use self::host::{Authority, Host};
 
@@ -26,8 +27,8 @@ fn short(authority: &Authority, address: SocketAddr) -> Short {
 
 fn short_with(authority: &Authority, address: SocketAddr, change: impl FnOnce(&mut Setup)) -> Short {
     let clock = Clock::new();
-    let resolver: Resolver = Arc::new(move |_, _| {
-        Box::pin(async move { Ok(resolve::Resolved { addresses: vec![address], h3_hint: false }) })
+    let resolver: Resolver = Arc::new(move |_, _, _| {
+        Box::pin(async move { Ok(resolve::Resolved { addresses: vec![address], ..resolve::Resolved::default() }) })
     });
     let mut setup = Setup {
         trust: vec![authority.certificate()],
@@ -45,7 +46,7 @@ fn short_with(authority: &Authority, address: SocketAddr, change: impl FnOnce(&m
 }
 
 fn unresolved() -> Resolver {
-    Arc::new(|_, _| Box::pin(async { Err(std::io::ErrorKind::NotFound.into()) }))
+    Arc::new(|_, _, _| Box::pin(async { Err(std::io::ErrorKind::NotFound.into()) }))
 }
 
 async fn ask(short: &Short, request: Request<Body>, to: To<'_>) -> Result<Response<Body>, (Failed, Trace)> {
@@ -205,8 +206,10 @@ async fn no_try_goes_on_the_connection_of_one_before_or_to_its_address_while_the
         ];
         let addresses = [hosts[0].address, hosts[1].address];
         let short = short_with(&authority, hosts[0].address, |setup| {
-            setup.resolver = Arc::new(move |_, _| {
-                Box::pin(async move { Ok(resolve::Resolved { addresses: addresses.to_vec(), h3_hint: false }) })
+            setup.resolver = Arc::new(move |_, _, _| {
+                Box::pin(async move {
+                    Ok(resolve::Resolved { addresses: addresses.to_vec(), ..resolve::Resolved::default() })
+                })
             });
         });
         let listed = addresses.map(|address| Listed { address, h3: false });

@@ -21,7 +21,7 @@ use ropeway_core::{
 };
 use ropeway_net::{
     Clock,
-    dns::{AddressKind, Answered, Dispatch, DnsError, Doh, Fetched, FetchedList, Signed, SystemResolver},
+    dns::{AddressKind, Answered, Binding, Dispatch, DnsError, Doh, Fetched, FetchedList, Signed, SystemResolver},
     unix_ms,
 };
 use tokio::{
@@ -59,6 +59,12 @@ pub(super) struct Names {
     pub(super) gateway: String,
     pub(super) doh: BTreeMap<SocketAddr, String>,
     pub(super) carriers: Vec<CarrierKind>,
+}
+
+impl Names {
+    fn allow(&self, carrier: CarrierKind) -> bool {
+        self.carriers.is_empty() || self.carriers.contains(&carrier)
+    }
 }
 
 /// What questions are asked with.
@@ -156,8 +162,7 @@ impl Inner {
             }
             (told, machine.targets(now, wall_ms))
         };
-        let is_allowed =
-            |target: &Target| self.names.carriers.is_empty() || self.names.carriers.contains(&target.candidate.carrier);
+        let is_allowed = |target: &Target| self.names.allow(target.candidate.carrier);
         let targets: Vec<Target> = targets.into_iter().filter(is_allowed).collect();
         self.targets.send_if_modified(|known| {
             let differs = **known != targets;
@@ -184,6 +189,12 @@ impl Inner {
                 Resolution::Wait => changed.await,
             }
         }
+    }
+
+    /// Returns the UDP port at which a host has HTTP/3 as its HTTPS record has it, if that is known by now and QUIC is allowed.
+    pub(super) fn h3_port(&self, host: &str, port: u16) -> Option<u16> {
+        let is_allowed = self.names.allow(CarrierKind::Quic);
+        is_allowed.then(|| self.change(|machine, now, _| machine.h3_port(host, port, now))).flatten()
     }
 
     /// Reads the system's name servers anew.
@@ -249,6 +260,13 @@ impl Inner {
                 (Server::System, Question::Host { name: host, family }) => {
                     system.lookup(&host, kind(family)).await.map(addresses)
                 }
+                (Server::Doh(address), Question::Service { name: host, port }) => {
+                    doh.binding(address, &name, &host, port).await.map(|binding| service(binding, port))
+                }
+                (Server::System, Question::Service { name: host, port }) => {
+                    system.binding(&host, port).await.map(|binding| service(binding, port))
+                }
+                (Server::Dispatch(_), Question::Service { .. }) => Ok(failed("it has no records")),
                 (Server::Doh(_) | Server::System, Question::List { .. }) => Ok(failed("it has no lists")),
             };
             answered.unwrap_or_else(|error| {
@@ -336,6 +354,13 @@ fn failed(reason: &str) -> Answer {
 
 fn addresses(answered: Answered) -> Answer {
     Answer::Addresses { addresses: answered.addresses, ttl: answered.ttl, signed: false }
+}
+
+/// Reads where HTTP/3 is out of a record for URLs with this port.
+fn service(binding: Option<Binding>, port: u16) -> Answer {
+    let Some(binding) = binding else { return Answer::NoName };
+    let speaks_h3 = binding.protocols.iter().any(|protocol| protocol == "h3");
+    Answer::Service { h3_port: speaks_h3.then_some(binding.port.unwrap_or(port)), ttl: binding.ttl }
 }
 
 const fn kind(family: Family) -> AddressKind {

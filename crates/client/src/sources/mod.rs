@@ -226,6 +226,12 @@ impl Sources {
         self.inner.read(|machine, now, wall_ms| machine.speaks_h3(host, now, wall_ms))
     }
 
+    /// Returns the UDP port at which a host has HTTP/3 for URLs with this port, if its HTTPS record is known by now and says so; where it
+    /// is not known or no longer fresh, it is asked for. Nothing where QUIC is not allowed.
+    pub(crate) fn h3_port(&self, host: &str, port: u16) -> Option<u16> {
+        self.inner.h3_port(host, port)
+    }
+
     /// Returns where the sealed pipe may be used, one site after the other, the user's first.
     #[must_use]
     pub fn pipe_targets(&self) -> Vec<PipeTarget> {

@@ -5,14 +5,17 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use hickory_proto::{
     op::{Message, Query, ResponseCode},
-    rr::{Name, RData, Record, RecordType, rdata::svcb::SvcParamValue},
+    rr::{
+        Name, RData, Record, RecordType,
+        rdata::svcb::{SVCB, SvcParamKey, SvcParamValue},
+    },
 };
 use http::{Request, StatusCode, header};
 use http_body_util::Full;
 use ropeway_core::wire::list::{DNS_PATH, HostAddress};
 use rustls::ClientConfig;
 
-use super::{ADDRESSES_MAX, AddressKind, Answered, Binding, DnsError, https::Https};
+use super::{ADDRESSES_MAX, AddressKind, Answered, Binding, DnsError, binding_name, https::Https};
 
 /// Asks servers of DNS over HTTPS.
 #[derive(Clone)]
@@ -44,13 +47,20 @@ impl Doh {
         Ok(answered(&message.answers, query_type))
     }
 
-    /// Asks a server for the HTTPS record of a host; the one with the smallest priority counts.
+    /// Asks a server for the HTTPS record of a host, for URLs with this port; the one with the smallest priority counts. `None` where there
+    /// is none for the host itself: others name an alias or another host, or cannot be followed.
     ///
     /// # Errors
     ///
     /// As [`lookup`](Self::lookup).
-    pub async fn binding(&self, server: SocketAddr, name: &str, host: &str) -> Result<Option<Binding>, DnsError> {
-        let message = self.ask(server, name, host, RecordType::HTTPS).await?;
+    pub async fn binding(
+        &self,
+        server: SocketAddr,
+        name: &str,
+        host: &str,
+        port: u16,
+    ) -> Result<Option<Binding>, DnsError> {
+        let message = self.ask(server, name, &binding_name(host, port), RecordType::HTTPS).await?;
         Ok(binding(&message.answers))
     }
 
@@ -123,26 +133,54 @@ pub(super) fn answered(records: &[Record], query_type: RecordType) -> Answered {
     reason = "the enums are not ours, and other records and keys are passed over"
 )]
 pub(super) fn binding(records: &[Record]) -> Option<Binding> {
-    let services = records.iter().filter_map(|record| match &record.data {
-        // Priority 0 is an alias, RFC 9460 section 2.4.2.
-        RData::HTTPS(service) if service.svc_priority > 0 => Some((record.ttl, &service.0)),
-        _ => None,
-    });
-    let (ttl, service) = services.min_by_key(|(_, service)| service.svc_priority)?;
-    let mut found = Binding { ttl: Duration::from_secs(ttl.into()), ..Binding::default() };
-    let mut port = None;
+    let services: Vec<(&Record, &SVCB)> = records
+        .iter()
+        .filter_map(|record| match &record.data {
+            RData::HTTPS(service) => Some((record, &service.0)),
+            _ => None,
+        })
+        .collect();
+    // Priority 0 is an alias, beside which nothing counts (RFC 9460 sections 2.4.1 and 2.4.2).
+    if services.iter().any(|(_, service)| service.svc_priority == 0) {
+        return None;
+    }
+    let of_host = services.into_iter().filter(|(record, service)| is_of_owner(record, service) && is_known(service));
+    let (record, service) = of_host.min_by_key(|(_, service)| service.svc_priority)?;
+    let mut found = Binding { ttl: Duration::from_secs(record.ttl.into()), ..Binding::default() };
     for (_, value) in &service.svc_params {
         match value {
             SvcParamValue::Alpn(protocols) => found.protocols.clone_from(&protocols.0),
             SvcParamValue::Ipv4Hint(hints) => found.hints.extend(hints.0.iter().map(|ip| hint(ip.0.into()))),
             SvcParamValue::Ipv6Hint(hints) => found.hints.extend(hints.0.iter().map(|ip| hint(ip.0.into()))),
-            SvcParamValue::Port(number) => port = Some(*number),
+            SvcParamValue::Port(number) => found.port = Some(*number),
             _ => {}
         }
     }
     found.hints.truncate(ADDRESSES_MAX);
+    let port = found.port;
     found.hints.iter_mut().for_each(|address| address.port = port);
     Some(found)
+}
+
+/// Says whether a record speaks of the host that has it, whose addresses are asked for (RFC 9460 section 2.5.2).
+fn is_of_owner(record: &Record, service: &SVCB) -> bool {
+    service.target_name.is_root() || service.target_name == record.name
+}
+
+/// Says whether everything is understood that a record must not be followed without (RFC 9460 section 8).
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is not ours")]
+fn is_known(service: &SVCB) -> bool {
+    const KNOWN: [SvcParamKey; 5] = [
+        SvcParamKey::Alpn,
+        SvcParamKey::NoDefaultAlpn,
+        SvcParamKey::Port,
+        SvcParamKey::Ipv4Hint,
+        SvcParamKey::Ipv6Hint,
+    ];
+    service.svc_params.iter().all(|(_, value)| match value {
+        SvcParamValue::Mandatory(keys) => keys.0.iter().all(|key| KNOWN.contains(key)),
+        _ => true,
+    })
 }
 
 fn hint(ip: std::net::IpAddr) -> HostAddress {

@@ -35,10 +35,17 @@ pub struct Answered {
 pub struct Binding {
     /// Application protocols, such as `h3`.
     pub protocols: Vec<String>,
+    /// The port, where it is not that of the URL.
+    pub port: Option<u16>,
     /// Addresses to begin with, with the record's port where it has one.
     pub hints: Vec<HostAddress>,
     /// How long the record may be kept.
     pub ttl: Duration,
+}
+
+/// Returns the name that the HTTPS record for URLs of a host with this port has (RFC 9460 section 9.1).
+fn binding_name(host: &str, port: u16) -> String {
+    if port == HTTPS_PORT { host.to_owned() } else { format!("_{port}._https.{host}") }
 }
 
 /// Kinds of addresses.
@@ -49,6 +56,9 @@ pub enum AddressKind {
     /// IPv6, AAAA records.
     V6,
 }
+
+/// The port of `https` URLs that name none (RFC 9110 section 4.2.2).
+const HTTPS_PORT: u16 = 443;
 
 /// Addresses taken from one answer. 1,024; a message of 64 KiB holds 4,000, and nobody tries as many.
 const ADDRESSES_MAX: usize = 1_024;

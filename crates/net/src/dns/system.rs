@@ -13,7 +13,7 @@ use tokio::net::lookup_host;
 use tracing::debug;
 
 use super::{
-    ADDRESSES_MAX, AddressKind, Answered, Binding, DnsError,
+    ADDRESSES_MAX, AddressKind, Answered, Binding, DnsError, binding_name,
     doh::{answered, binding, fqdn, record_type},
 };
 
@@ -71,15 +71,15 @@ impl SystemResolver {
         }
     }
 
-    /// Asks for the HTTPS record of a host; `None` where it has none.
+    /// Asks for the HTTPS record of a host, for URLs with this port; `None` as for [`Doh`](super::Doh::binding).
     ///
     /// # Errors
     ///
     /// As [`lookup`](Self::lookup), and where the name servers are not known.
-    pub async fn binding(&self, host: &str) -> Result<Option<Binding>, DnsError> {
+    pub async fn binding(&self, host: &str, port: u16) -> Result<Option<Binding>, DnsError> {
         let unknown = || DnsError::System("they are not known".into());
         let servers = self.servers.as_ref().ok_or_else(unknown)?;
-        match servers.lookup(fqdn(host)?, RecordType::HTTPS).await {
+        match servers.lookup(fqdn(&binding_name(host, port))?, RecordType::HTTPS).await {
             Ok(found) => Ok(binding(found.answers())),
             Err(error) if error.is_nx_domain() => Err(DnsError::NoName),
             Err(error) if error.is_no_records_found() => Ok(None),

@@ -11,7 +11,7 @@ use hickory_proto::{
         Name, RData, Record, RecordType,
         rdata::{
             A, AAAA, CNAME, HTTPS, SVCB,
-            svcb::{Alpn, IpHint, SvcParamKey, SvcParamValue},
+            svcb::{Alpn, IpHint, Mandatory, SvcParamKey, SvcParamValue},
         },
     },
 };
@@ -107,6 +107,21 @@ fn zone(query: &[u8]) -> Option<Vec<u8>> {
                 reply.add_answer(record(&asked.name, 70, RData::HTTPS(HTTPS(service))));
             }
         }
+        ("_8443._https.www.test.", RecordType::HTTPS) => {
+            reply.add_answer(record(&asked.name, 70, service(1, Name::root(), Vec::new())));
+        }
+        ("alias.test.", RecordType::HTTPS) => {
+            reply.add_answer(record(&asked.name, 70, service(0, alias, Vec::new())));
+            reply.add_answer(record(&asked.name, 70, service(1, Name::root(), Vec::new())));
+        }
+        ("elsewhere.test.", RecordType::HTTPS) => {
+            reply.add_answer(record(&asked.name, 70, service(1, alias, Vec::new())));
+        }
+        ("strange.test.", RecordType::HTTPS) => {
+            let mandatory = SvcParamValue::Mandatory(Mandatory(vec![SvcParamKey::EchConfigList]));
+            let parameters = vec![(SvcParamKey::Mandatory, mandatory)];
+            reply.add_answer(record(&asked.name, 70, service(1, Name::root(), parameters)));
+        }
         ("slow.test.", RecordType::AAAA) => return None,
         ("slow.test.", RecordType::A) => {
             reply.add_answer(record(&asked.name, 9, RData::A(A([192, 0, 2, 4].into()))));
@@ -114,6 +129,12 @@ fn zone(query: &[u8]) -> Option<Vec<u8>> {
         _ => reply.metadata.response_code = ResponseCode::NXDomain,
     }
     reply.to_vec().ok()
+}
+
+/// A record of HTTP/3.
+fn service(priority: u16, target: Name, mut parameters: Vec<(SvcParamKey, SvcParamValue)>) -> RData {
+    parameters.push((SvcParamKey::Alpn, SvcParamValue::Alpn(Alpn(vec!["h3".into()]))));
+    RData::HTTPS(HTTPS(SVCB::new(priority, target, parameters)))
 }
 
 async fn name_server() -> SocketAddr {
@@ -150,12 +171,27 @@ async fn name_servers_are_asked_for_each_kind_apart_and_a_slow_one_holds_nothing
         _ = slow => panic!("nobody answers this"),
         found = quick => assert_eq!(texts(&found.unwrap()), ["192.0.2.4"]),
     }
-    let binding = resolver.binding("www.test").await.unwrap().unwrap();
+    let binding = resolver.binding("www.test", 443).await.unwrap().unwrap();
     let hints: Vec<String> = binding.hints.iter().map(ToString::to_string).collect();
     assert_eq!(
         (binding.protocols, hints),
         (vec!["h3".into(), "h2".into()], vec!["192.0.2.3:8443".into(), "[2001:db8::3]:8443".into()])
     );
+}
+
+#[tokio::test]
+async fn a_record_of_another_port_has_a_name_of_its_own() {
+    let resolver = SystemResolver::with_servers(&[name_server().await]);
+    let binding = resolver.binding("www.test", 8443).await.unwrap().unwrap();
+    assert_eq!((binding.protocols, binding.port), (vec!["h3".into()], None));
+}
+
+#[tokio::test]
+async fn records_of_aliases_of_other_hosts_and_those_that_cannot_be_followed_are_none() {
+    let resolver = SystemResolver::with_servers(&[name_server().await]);
+    for host in ["alias.test", "elsewhere.test", "strange.test"] {
+        assert_eq!(resolver.binding(host, 443).await.unwrap(), None, "{host}");
+    }
 }
 
 #[tokio::test]
@@ -178,7 +214,7 @@ async fn dns_over_https_is_spoken_over_both_versions() {
         let doh = Doh::new(web.config());
         let found = doh.lookup(web.address, "gw.test", "www.test", AddressKind::V4).await.unwrap();
         assert_eq!((texts(&found).len(), found.ttl), (2, Duration::from_secs(40)));
-        assert!(doh.binding(web.address, "gw.test", "www.test").await.unwrap().is_some());
+        assert!(doh.binding(web.address, "gw.test", "www.test", 443).await.unwrap().is_some());
         let gone = doh.lookup(web.address, "gw.test", "gone.test", AddressKind::V6).await;
         assert!(matches!(gone, Err(DnsError::NoName)));
         let foreign = doh.lookup(web.address, "other.test", "www.test", AddressKind::V4).await;

@@ -37,6 +37,13 @@ pub enum Question {
         /// Epoch of the list that is known, zero without any.
         known_epoch_ms: u64,
     },
+    /// What the HTTPS record (RFC 9460) of a host says.
+    Service {
+        /// Its name.
+        name: String,
+        /// The port of the URL.
+        port: u16,
+    },
 }
 
 /// Which addresses of a host.
@@ -66,10 +73,17 @@ pub enum Answer {
     Failed(String),
     /// A signed list, not verified.
     List(Bytes),
-    /// The server knows no such name.
+    /// The server knows no such name, or no such record.
     NoName,
     /// The list is the one that is known.
     NotModified,
+    /// What the HTTPS record of a host says.
+    Service {
+        /// The UDP port at which HTTP/3 is; none where it is not spoken.
+        h3_port: Option<u16>,
+        /// How long the answer may be kept.
+        ttl: Duration,
+    },
 }
 
 /// A question that was asked.
@@ -85,6 +99,10 @@ impl Pending {
     pub(super) const fn is_list(&self) -> bool {
         matches!(self.question, Question::List { .. })
     }
+
+    const fn is_service(&self) -> bool {
+        matches!(self.question, Question::Service { .. })
+    }
 }
 
 /// Every question under way.
@@ -97,11 +115,17 @@ pub(super) struct Asks {
 impl Asks {
     /// Notes a question; `None` if as many are under way as may be, or the same one is.
     pub(super) fn begin(&mut self, server: Server, question: Question, now: Time) -> Option<AskId> {
-        if self.pending.len() >= ASKS_MAX || self.is_pending(server, &question) {
+        let services = self.pending.values().filter(|pending| pending.is_service()).count();
+        // Counted apart, so that what nobody waits for takes no room from what is waited for.
+        let is_full = match question {
+            Question::Host { .. } | Question::List { .. } => self.pending.len() - services >= ASKS_MAX,
+            Question::Service { .. } => services >= SERVICE_ASKS_MAX,
+        };
+        if is_full || self.is_pending(server, &question) {
             return None;
         }
         let timeout = match question {
-            Question::Host { .. } => HOST_TIMEOUT,
+            Question::Host { .. } | Question::Service { .. } => HOST_TIMEOUT,
             Question::List { .. } => LIST_TIMEOUT,
         };
         self.next += 1;
@@ -158,3 +182,6 @@ pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Questions under way. 64; a dozen hosts at two families and three servers.
 const ASKS_MAX: usize = 64;
+
+/// Questions for HTTPS records under way, beside the others. 16; our choice: name servers that do not know the type are often silent.
+const SERVICE_ASKS_MAX: usize = 16;

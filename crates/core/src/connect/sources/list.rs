@@ -294,7 +294,7 @@ impl Sources {
                 self.handle_trouble(failed(reason));
                 false
             }
-            Answer::Addresses { .. } | Answer::NoName => {
+            Answer::Addresses { .. } | Answer::NoName | Answer::Service { .. } => {
                 self.handle_trouble(failed("it answered something else".into()));
                 false
             }

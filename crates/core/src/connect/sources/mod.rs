@@ -14,6 +14,7 @@ mod names;
 mod output;
 mod public;
 mod servers;
+mod services;
 mod trouble;
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
@@ -27,6 +28,7 @@ use self::{
     list::{Held, Round},
     names::Entry,
     servers::{Hints, Servers},
+    services::Services,
 };
 use crate::{
     Time,
@@ -56,6 +58,7 @@ pub struct Sources {
     pushed_policy: Option<(Policy, Time)>,
     names: BTreeMap<String, Entry>,
     servers: Servers,
+    services: Services,
     asks: Asks,
     round: Option<Round>,
     /// When a list is to be fetched next.
@@ -92,6 +95,7 @@ impl Sources {
             pushed_policy: None,
             names: BTreeMap::new(),
             servers: Servers::default(),
+            services: Services::default(),
             asks: Asks::default(),
             round: None,
             fetch_failures: 0,
@@ -153,10 +157,14 @@ impl Sources {
     /// Takes what came of an ask; one that is not awaited any more is passed over.
     pub fn handle_answer(&mut self, ask: AskId, answer: Answer, now: Time, wall_ms: u64) {
         let Some(pending) = self.asks.take(ask) else { return };
-        if pending.is_list() {
-            self.handle_list_answer(&pending, answer, now, wall_ms);
-        } else {
-            self.handle_host_answer(&pending, answer, now);
+        self.take_answer(&pending, answer, now, wall_ms);
+    }
+
+    fn take_answer(&mut self, pending: &Pending, answer: Answer, now: Time, wall_ms: u64) {
+        match &pending.question {
+            Question::Host { .. } => self.handle_host_answer(pending, answer, now),
+            Question::List { .. } => self.handle_list_answer(pending, answer, now, wall_ms),
+            Question::Service { .. } => self.handle_service_answer(pending, &answer, now),
         }
     }
 
@@ -214,6 +222,7 @@ impl Sources {
     /// The network changed: its name servers are others, and what failed on the old one may work here.
     pub fn handle_network_changed(&mut self, now: Time) {
         self.servers = Servers::default();
+        self.services.handle_network_changed(now);
         for entry in self.names.values_mut() {
             entry.handle_network_changed(now);
         }
@@ -230,11 +239,7 @@ impl Sources {
     pub fn handle_timeout(&mut self, now: Time, wall_ms: u64) {
         for (ask, pending) in self.asks.overdue(now) {
             tracing::debug!(?ask, "a source of addresses is late");
-            if pending.is_list() {
-                self.handle_list_answer(&pending, late(&pending, now), now, wall_ms);
-            } else {
-                self.handle_host_answer(&pending, late(&pending, now), now);
-            }
+            self.take_answer(&pending, late(&pending, now), now, wall_ms);
         }
         let held = self.names.values_mut().filter_map(|entry| entry.hold_until.take_if(|until| *until <= now)).count();
         if held > 0 {

@@ -177,7 +177,7 @@ impl Sources {
                 self.take_addresses(&name, (origin, family), addresses, ttl, now)
             }
             Answer::NoName => Said::Nothing,
-            Answer::Failed(_) | Answer::List(_) | Answer::NotModified => Said::Failed,
+            Answer::Failed(_) | Answer::List(_) | Answer::NotModified | Answer::Service { .. } => Said::Failed,
         };
         if said == Said::Failed {
             self.servers.failed(pending.server, now);
@@ -255,7 +255,7 @@ impl Sources {
 
     /// Says whether an unsigned source may be right about an address.
     fn is_plausible(&self, name: &str, address: HostAddress) -> bool {
-        if is_public(address.ip) {
+        if is_public(address.ip) || (is_localhost(name) && address.ip.is_loopback()) {
             return true;
         }
         let listed = self.held.as_ref().and_then(|held| held.list.host(name));
@@ -381,6 +381,11 @@ pub(super) fn normalised(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
+/// Says whether a name is this machine's own (RFC 6761 section 6.3).
+pub(super) fn is_localhost(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
 /// How long a first IPv4 answer waits for IPv6. 50 ms (RFC 8305 section 3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
@@ -396,19 +401,19 @@ const HTTPDNS_AT_ONCE: usize = 2;
 const NEGATIVE_FOR: Duration = Duration::from_secs(5);
 
 /// Shortest time an answer counts as fresh. 10 s, so that a TTL of zero does not ask for every request.
-const TTL_MIN: Duration = Duration::from_secs(10);
+pub(super) const TTL_MIN: Duration = Duration::from_secs(10);
 
 /// Longest time an answer counts as fresh. 1 h; our choice.
-const TTL_MAX: Duration = Duration::from_secs(3_600);
+pub(super) const TTL_MAX: Duration = Duration::from_secs(3_600);
 
 /// How old an answer may be that is used while a fresh one is asked for. 3 days, the upper end of what RFC 8767 section 5 suggests.
-const STALE_MAX: Duration = Duration::from_secs(3 * 24 * 3_600);
+pub(super) const STALE_MAX: Duration = Duration::from_secs(3 * 24 * 3_600);
 
 /// Names that are remembered. 256; our choice.
 const NAMES_MAX: usize = 256;
 
 /// Bytes of a name (RFC 1035 section 3.1).
-const NAME_BYTES_MAX: usize = 253;
+pub(super) const NAME_BYTES_MAX: usize = 253;
 
 /// Addresses of one name that are given out. 64, as many as candidates are kept.
 const MERGED_MAX: usize = 64;

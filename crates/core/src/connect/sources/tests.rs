@@ -2,6 +2,7 @@
 
 mod lists;
 mod names;
+mod services;
 
 use std::net::SocketAddr;
 
@@ -121,7 +122,7 @@ impl Stage {
     fn asked_for_hosts(&self) -> Vec<(Server, Family)> {
         let hosts = self.asked.iter().filter_map(|(_, server, question)| match question {
             Question::Host { family, .. } => Some((*server, *family)),
-            Question::List { .. } => None,
+            Question::List { .. } | Question::Service { .. } => None,
         });
         hosts.collect()
     }

@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) log: Arc<AttemptLog>,
     /// Where addresses come from, once somebody wanted to know.
     sources: Arc<OnceLock<Option<Sources>>>,
+    /// The network is another than the sources know.
+    is_elsewhere: AtomicBool,
     /// The user, as far as a ticket said.
     user: Mutex<Option<String>>,
     /// How far the gateways' clocks are ahead of the device's, in ms, as a sealed pipe showed.
@@ -193,6 +195,7 @@ impl Shared {
             in_flight: AtomicUsize::new(0),
             log,
             sources,
+            is_elsewhere: AtomicBool::new(false),
             user: Mutex::new(user),
             clock_offset_ms: AtomicI64::new(0),
             was_cut: AtomicBool::new(false),
@@ -223,12 +226,9 @@ impl Shared {
         lock(&self.roster)
     }
 
-    /// Returns where addresses come from beyond those that the app named, where it asked for that. Must be called within a tokio
+    /// Returns where addresses come from; nothing where TLS cannot be set up, and the system is asked. Must be called within a tokio
     /// runtime.
     pub(crate) fn sources(&self) -> Option<&Sources> {
-        if !self.config.sources.is_wanted() {
-            return None;
-        }
         let start = || {
             let setup = SourcesSetup { seed: seed(), ..self.config.sources.clone() };
             let watcher = self.config.watcher.clone();
@@ -236,7 +236,11 @@ impl Shared {
                 .inspect_err(|error| warn!(%error, "lists cannot be fetched, what the app named has to do"))
                 .ok()
         };
-        self.sources.get_or_init(start).as_ref()
+        let sources = self.sources.get_or_init(start).as_ref();
+        if self.is_elsewhere.load(Ordering::Relaxed) && self.is_elsewhere.swap(false, Ordering::AcqRel) {
+            sources.into_iter().for_each(Sources::handle_network_changed);
+        }
+        sources
     }
 
     /// Takes in who the user is.
@@ -282,6 +286,8 @@ impl Shared {
         }
         *self.detours() = Detours::new();
         self.short.handle_network(label);
+        // They are told when they are asked next, which is within a runtime.
+        self.is_elsewhere.store(true, Ordering::Release);
         self.wish(|wishes| wishes.network = Some(label.to_owned()));
     }
 

@@ -54,9 +54,10 @@ impl Engine {
         places.extend(listed);
         // Names are not waited for where there is somewhere to go already.
         let is_known = !places.is_empty() || !self.resolved.is_empty();
+        let sources = self.shared.sources().cloned();
         let within = if is_known { LOOKUP_BESIDE_WITHIN } else { LOOKUP_WITHIN };
         self.jobs.spawn(async move {
-            let (resolved, ticket) = tokio::join!(resolve(&points, within), fetch(known, &tickets));
+            let (resolved, ticket) = tokio::join!(resolve(&points, sources.as_ref(), within), fetch(known, &tickets));
             Job::Fetched(Fetched { generation, places, resolved, ticket })
         });
     }
@@ -318,12 +319,13 @@ impl AccessPoint {
 }
 
 /// Looks the names of access points up.
-async fn resolve(points: &[AccessPoint], within: Duration) -> Vec<Place> {
+async fn resolve(points: &[AccessPoint], sources: Option<&Sources>, within: Duration) -> Vec<Place> {
     let lookups = points.iter().map(|point| async move {
         match &point.seat {
             Seat::Address(_) => Vec::new(),
             Seat::Name(name, port) => {
-                let addresses = look_up(name, *port, within).await;
+                let looked_up = timeout(within, look_up(name, *port, sources)).await;
+                let addresses = looked_up.unwrap_or_default();
                 addresses.into_iter().flat_map(|address| point.places(address, Source::Dns)).collect()
             }
         }
@@ -331,15 +333,21 @@ async fn resolve(points: &[AccessPoint], within: Duration) -> Vec<Place> {
     futures_util::future::join_all(lookups).await.into_iter().flatten().collect()
 }
 
-async fn look_up(name: &str, port: u16, within: Duration) -> Vec<SocketAddr> {
-    match timeout(within, tokio::net::lookup_host((name, port))).await {
-        Ok(Ok(addresses)) => addresses.collect(),
-        Ok(Err(error)) => {
-            debug!(name, %error, "name of an access point was not resolved");
-            Vec::new()
-        }
-        Err(_) => Vec::new(),
-    }
+async fn look_up(name: &str, port: u16, sources: Option<&Sources>) -> Vec<SocketAddr> {
+    let found: Result<Vec<SocketAddr>, String> = match sources {
+        Some(sources) => match sources.resolve(name, port).await {
+            Ok(resolved) => Ok(resolved.into_iter().map(|(address, _)| address).collect()),
+            Err(error) => Err(error.to_string()),
+        },
+        None => match tokio::net::lookup_host((name, port)).await {
+            Ok(addresses) => Ok(addresses.collect()),
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    found.unwrap_or_else(|reason| {
+        debug!(name, reason, "name of an access point was not resolved");
+        Vec::new()
+    })
 }
 
 async fn fetch(known: Option<String>, tickets: &Tickets) -> Result<String, String> {

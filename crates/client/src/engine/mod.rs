@@ -206,9 +206,8 @@ impl Engine {
             for member in self.members.values() {
                 member.session.with(session::Client::check);
             }
-            if let Some(sources) = self.shared.sources() {
-                sources.handle_network_changed();
-            }
+            // Whoever asks for them tells them of it.
+            self.shared.sources();
             self.keeper.handle_network(&label);
             self.keeper.handle_changed(true, now);
         }

@@ -69,8 +69,8 @@ impl Names {
 
 /// What questions are asked with.
 pub(super) struct Clients {
-    pub(super) dispatch: Dispatch,
-    pub(super) doh: Doh,
+    /// Nothing where nobody is known who is asked over HTTPS.
+    pub(super) web: Option<(Dispatch, Doh)>,
     /// Name servers to ask instead of the system's.
     pub(super) name_servers: Vec<SocketAddr>,
 }
@@ -202,6 +202,15 @@ impl Inner {
         *self.system.lock().unwrap_or_else(PoisonError::into_inner) = self.clients.system();
     }
 
+    /// Returns what asks the system, its name servers read anew where they may be others by now.
+    fn system(&self) -> Arc<SystemResolver> {
+        let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
+        if system.is_outdated() {
+            *system = self.clients.system();
+        }
+        Arc::clone(&system)
+    }
+
     fn act(&self, output: SourcesOutput) {
         match output {
             SourcesOutput::Ask { ask, server, question } => self.ask(ask, server, question),
@@ -235,12 +244,12 @@ impl Inner {
     /// Returns the future of one question; it holds nothing of this.
     fn asking(&self, server: Server, question: Question) -> impl Future<Output = Answer> + Send + 'static {
         let own = Weak::clone(&self.own);
-        let (dispatch, doh) = (self.clients.dispatch.clone(), self.clients.doh.clone());
-        let system = Arc::clone(&self.system.lock().unwrap_or_else(PoisonError::into_inner));
+        let web = self.clients.web.clone();
+        let system = self.system();
         let name = self.name_of(server);
         async move {
-            let answered = match (server, question) {
-                (Server::Dispatch(address), Question::List { known_epoch_ms }) => {
+            let answered = match (server, question, web) {
+                (Server::Dispatch(address), Question::List { known_epoch_ms }, Some((dispatch, _))) => {
                     dispatch.list(address, &name, known_epoch_ms).await.map(|Fetched { date_ms, list }| {
                         if let (Some(inner), Some(date_ms)) = (own.upgrade(), date_ms) {
                             inner.clock_offset_ms.store(offset_ms(date_ms, unix_ms()), Ordering::Relaxed);
@@ -251,23 +260,26 @@ impl Inner {
                         }
                     })
                 }
-                (Server::Dispatch(address), Question::Host { name: host, .. }) => {
+                (Server::Dispatch(address), Question::Host { name: host, .. }, Some((dispatch, _))) => {
                     dispatch.resolve(address, &name, &host).await.map(|signed| judged(&own, signed))
                 }
-                (Server::Doh(address), Question::Host { name: host, family }) => {
-                    doh.lookup(address, &name, &host, kind(family)).await.map(addresses)
+                (Server::Doh(address), Question::Host { name: host, family }, Some((_, doh))) => {
+                    doh.lookup(address, &name, &host, kind(family)).await.map(|answered| addresses(answered, false))
                 }
-                (Server::System, Question::Host { name: host, family }) => {
-                    system.lookup(&host, kind(family)).await.map(addresses)
+                (Server::System, Question::Host { name: host, family }, _) => {
+                    let own = system.is_listed(&host);
+                    system.lookup(&host, kind(family)).await.map(|answered| addresses(answered, own))
                 }
-                (Server::Doh(address), Question::Service { name: host, port }) => {
+                (Server::Doh(address), Question::Service { name: host, port }, Some((_, doh))) => {
                     doh.binding(address, &name, &host, port).await.map(|binding| service(binding, port))
                 }
-                (Server::System, Question::Service { name: host, port }) => {
+                (Server::System, Question::Service { name: host, port }, _) => {
                     system.binding(&host, port).await.map(|binding| service(binding, port))
                 }
-                (Server::Dispatch(_), Question::Service { .. }) => Ok(failed("it has no records")),
-                (Server::Doh(_) | Server::System, Question::List { .. }) => Ok(failed("it has no lists")),
+                (Server::Dispatch(_), Question::Service { .. }, _) => Ok(failed("it has no records")),
+                (Server::Doh(_) | Server::System, Question::List { .. }, _) => Ok(failed("it has no lists")),
+                (Server::Dispatch(_) | Server::Doh(_), Question::Host { .. } | Question::List { .. }, None)
+                | (Server::Doh(_), Question::Service { .. }, None) => Ok(failed("nobody is asked over HTTPS")),
             };
             answered.unwrap_or_else(|error| {
                 debug!(?server, %error, "a source of addresses failed");
@@ -342,7 +354,7 @@ fn judged(own: &Weak<Inner>, answer: Signed) -> Answer {
     let Signed { body, key_id, signature, answered, .. } = answer;
     let signed = inner.read(|machine, _, _| machine.is_signed(RESOLVE_CONTEXT, &body, &key_id, &signature));
     match answered {
-        Some(Answered { addresses, ttl }) => Answer::Addresses { addresses, ttl, signed },
+        Some(Answered { addresses, ttl }) => Answer::Addresses { addresses, own: false, ttl, signed },
         None if signed => Answer::NoName,
         None => failed("its answer is neither an address nor signed"),
     }
@@ -352,8 +364,8 @@ fn failed(reason: &str) -> Answer {
     Answer::Failed(reason.to_owned())
 }
 
-fn addresses(answered: Answered) -> Answer {
-    Answer::Addresses { addresses: answered.addresses, ttl: answered.ttl, signed: false }
+fn addresses(answered: Answered, own: bool) -> Answer {
+    Answer::Addresses { addresses: answered.addresses, own, ttl: answered.ttl, signed: false }
 }
 
 /// Reads where HTTP/3 is out of a record for URLs with this port.

@@ -76,12 +76,6 @@ pub struct SourcesSetup {
 }
 
 impl SourcesSetup {
-    /// Says whether there is anything to know beyond what the app itself named.
-    #[must_use]
-    pub const fn is_wanted(&self) -> bool {
-        self.brings_access_points() || !self.doh.is_empty() || !self.pipes.is_empty()
-    }
-
     /// Says whether access points may become known beyond those that the app itself named.
     #[must_use]
     pub const fn brings_access_points(&self) -> bool {
@@ -154,7 +148,9 @@ impl Sources {
         clock: Clock,
         watcher: impl Fn(SourcesEvent) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let tls = Arc::new(web_config(&setup.trust)?);
+        // To read the platform's authorities takes a while, and is of use only where somebody is asked over HTTPS.
+        let has_web = !setup.list_keys.is_empty() || !setup.doh.is_empty();
+        let tls = has_web.then(|| web_config(&setup.trust)).transpose()?.map(Arc::new);
         let state = setup.state_dir.map(StateFile::new);
         let allowed = |carriers: &mut Vec<CarrierKind>| {
             carriers.retain(|carrier| setup.carriers.is_empty() || setup.carriers.contains(carrier));
@@ -174,8 +170,10 @@ impl Sources {
             user: setup.user,
         };
         let names = Names { gateway: setup.gateway, doh: setup.doh.into_iter().collect(), carriers: setup.carriers };
-        let clients =
-            Clients { dispatch: Dispatch::new(Arc::clone(&tls)), doh: Doh::new(tls), name_servers: setup.name_servers };
+        let clients = Clients {
+            web: tls.map(|tls| (Dispatch::new(Arc::clone(&tls)), Doh::new(tls))),
+            name_servers: setup.name_servers,
+        };
         let inner = Inner::new(config, setup.seed, clock, names, clients, state, Box::new(watcher));
         Ok(Self { inner: Inner::start(inner) })
     }

@@ -157,6 +157,16 @@ async fn without_a_key_no_list_is_wanted() {
     assert_eq!(gateway.hellos()[0].list_epoch, u64::MAX);
 }
 
+#[tokio::test]
+async fn an_access_point_is_found_by_a_name_that_the_device_itself_knows() {
+    let authority = Authority::new();
+    let gateway = TestGateway::start(&authority).await;
+    let client = builder(&authority, &[], CarrierKind::Tls).carrier(CarrierKind::Tls);
+    let client = client.access_point(format!("localhost:{}", gateway.address().port())).build().unwrap();
+    let answer = soon(client.get("https://api.test/greeting").send()).await.unwrap();
+    assert_eq!(answer.timeline().answered().unwrap().address, Some(gateway.address()));
+}
+
 /// Sources and the events they told.
 fn started(setup: SourcesSetup) -> (Sources, Arc<Mutex<Vec<SourcesEvent>>>) {
     let events = Arc::new(Mutex::new(Vec::new()));

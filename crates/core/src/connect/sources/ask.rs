@@ -64,6 +64,8 @@ pub enum Answer {
     Addresses {
         /// The addresses; none where the host has none of this family.
         addresses: Vec<HostAddress>,
+        /// Whether the device itself says so, in its hosts file.
+        own: bool,
         /// How long the answer may be kept.
         ttl: Duration,
         /// The answer is signed by a key of the list.

@@ -173,8 +173,8 @@ impl Sources {
         };
         let said = match answer {
             Answer::Addresses { signed: false, .. } if origin == Origin::HttpDns => Said::Failed,
-            Answer::Addresses { addresses, ttl, .. } => {
-                self.take_addresses(&name, (origin, family), addresses, ttl, now)
+            Answer::Addresses { addresses, own, ttl, .. } => {
+                self.take_addresses(&name, (origin, family), (addresses, own), ttl, now)
             }
             Answer::NoName => Said::Nothing,
             Answer::Failed(_) | Answer::List(_) | Answer::NotModified | Answer::Service { .. } => Said::Failed,
@@ -192,13 +192,13 @@ impl Sources {
         &mut self,
         name: &str,
         (origin, family): (Origin, Family),
-        mut addresses: Vec<HostAddress>,
+        (mut addresses, own): (Vec<HostAddress>, bool),
         ttl: Duration,
         now: Time,
     ) -> Said {
         addresses.truncate(HOST_ADDRESSES_MAX);
         let told = addresses.first().copied();
-        if origin != Origin::HttpDns {
+        if origin != Origin::HttpDns && !own {
             addresses.retain(|address| self.is_plausible(name, *address));
         }
         addresses.retain(|address| !self.is_untrusted(name, address.ip, now));
@@ -241,6 +241,11 @@ impl Sources {
         } else if !is_asked {
             entry.failed_until = Some(now + NEGATIVE_FOR);
         }
+        if let Some(entry) = self.names.get_mut(name)
+            && said == Said::Failed
+        {
+            entry.failed_until = entry.failed_until.map(|until| until.min(now + FAILED_FOR));
+        }
     }
 
     /// Forgets what unsigned sources said of an address.
@@ -267,7 +272,9 @@ impl Sources {
 
     /// Asks the system, both families apart; the others follow if it is silent, and at once if it is known to fail.
     fn ask_system(&mut self, name: &str, now: Time) {
-        let free = self.servers.is_free(Server::System, now);
+        // Where there are no others, leaving it alone would be giving the name up.
+        let is_alone = self.config.doh.is_empty() && !self.has_httpdns(name);
+        let free = is_alone || self.servers.is_free(Server::System, now);
         let asked = free && self.ask_families(Server::System, name, now);
         let Some(entry) = self.names.get_mut(name) else { return };
         entry.others_at = Some(if asked { now + OTHERS_AFTER } else { now });
@@ -284,10 +291,7 @@ impl Sources {
         if let Some(server) = doh.into_iter().find(|server| self.servers.is_free(*server, now)) {
             self.ask_families(server, name, now);
         }
-        let is_ours = self.config.is_public_host(name)
-            || self.config.names.iter().any(|point| point.name == name)
-            || self.held.as_ref().is_some_and(|held| held.list.host(name).is_some());
-        if is_ours && self.verifier.has_keys() {
+        if self.has_httpdns(name) {
             let free = |(_, address): &(Option<&str>, _)| self.servers.is_free(Server::Dispatch(*address), now);
             let servers: Vec<Server> =
                 self.dispatch(now).into_iter().filter(free).map(|(_, address)| Server::Dispatch(address)).collect();
@@ -301,6 +305,14 @@ impl Sources {
             entry.failed_until = Some(now + NEGATIVE_FOR);
         }
         self.outputs.push(SourcesOutput::Changed);
+    }
+
+    /// Says whether HTTPDNS may know a name: one of ours.
+    fn has_httpdns(&self, name: &str) -> bool {
+        let is_ours = self.config.is_public_host(name)
+            || self.config.names.iter().any(|point| point.name == name)
+            || self.held.as_ref().is_some_and(|held| held.list.host(name).is_some());
+        is_ours && self.verifier.has_keys()
     }
 
     fn ask_families(&mut self, server: Server, name: &str, now: Time) -> bool {
@@ -399,6 +411,10 @@ const HTTPDNS_AT_ONCE: usize = 2;
 /// How long nobody is asked again for a name that nobody knew. 5 s; a user who tries again is not kept waiting long. RFC 2308 allows
 /// hours, RFC 9520 asks for 1 s to 5 min.
 const NEGATIVE_FOR: Duration = Duration::from_secs(5);
+
+/// How long nobody is asked again where nobody could be asked, as on a network that is gone. 1 s, the shortest that RFC 9520 section 3.2
+/// allows: the next try of a request is to find the network that has come back.
+const FAILED_FOR: Duration = Duration::from_secs(1);
 
 /// Shortest time an answer counts as fresh. 10 s, so that a TTL of zero does not ask for every request.
 pub(super) const TTL_MIN: Duration = Duration::from_secs(10);

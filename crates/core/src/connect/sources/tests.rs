@@ -202,10 +202,10 @@ fn list(epoch_ms: u64) -> AccessList {
 
 fn found(addresses: &[&str]) -> Answer {
     let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-    Answer::Addresses { addresses, ttl: Duration::from_secs(60), signed: false }
+    Answer::Addresses { addresses, own: false, ttl: Duration::from_secs(60), signed: false }
 }
 
 fn signed(addresses: &[&str]) -> Answer {
     let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-    Answer::Addresses { addresses, ttl: Duration::from_secs(60), signed: true }
+    Answer::Addresses { addresses, own: false, ttl: Duration::from_secs(60), signed: true }
 }

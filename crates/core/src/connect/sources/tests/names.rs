@@ -114,6 +114,22 @@ fn private_answers_for_public_names_are_refused_and_others_asked_at_once() {
 }
 
 #[test]
+fn what_the_device_itself_says_of_a_public_name_is_right() {
+    let public_hosts = vec!["*.shop.test".into(), "localhost".into()];
+    let mut stage = Stage::new(SourcesConfig { public_hosts, ..config() });
+    stage.resolve("www.shop.test");
+    let addresses = vec!["127.0.0.2".parse().unwrap()];
+    let answer = Answer::Addresses { addresses, own: true, ttl: Duration::from_secs(60), signed: false };
+    stage.say(SYSTEM, Family::V6, found(&[]));
+    stage.say(SYSTEM, Family::V4, answer);
+    assert_eq!(stage.ready("www.shop.test").unwrap(), ["127.0.0.2"]);
+    stage.resolve("localhost");
+    stage.say(SYSTEM, Family::V6, found(&["::1"]));
+    assert_eq!(stage.ready("localhost").unwrap(), ["::1"]);
+    assert_eq!(stage.warnings, []);
+}
+
+#[test]
 fn a_name_that_nobody_knows_as_public_may_be_private() {
     let mut stage = Stage::new(config());
     stage.resolve("printer.local.test");
@@ -226,7 +242,7 @@ fn of_ten_thousand_addresses_the_first_are_kept() {
     stage.resolve("many.shop.test");
     let many: Vec<HostAddress> =
         (0..10_000_u32).map(|number| IpAddr::from((0x0808_0000 + number).to_be_bytes()).into()).collect();
-    let answer = Answer::Addresses { addresses: many.clone(), ttl: Duration::from_secs(60), signed: false };
+    let answer = Answer::Addresses { addresses: many.clone(), own: false, ttl: Duration::from_secs(60), signed: false };
     stage.say(SYSTEM, Family::V4, answer);
     stage.say(SYSTEM, Family::V6, Answer::NoName);
     let Resolution::Ready(resolved) = stage.resolve("many.shop.test") else { panic!("it is resolved") };
@@ -268,6 +284,22 @@ fn a_server_that_fails_is_left_alone_ever_longer_and_others_stand_in_at_once() {
         stage.pass(Duration::from_secs(1));
     }
     assert!((4..24).contains(&asked), "{asked}");
+}
+
+#[test]
+fn a_system_that_fails_is_asked_again_soon_where_there_are_no_others() {
+    let mut stage = Stage::new(SourcesConfig { doh: Vec::new(), list_keys: Vec::new(), ..config() });
+    for _ in 0..20 {
+        assert_eq!(stage.resolve("www.shop.test"), Resolution::Wait);
+        assert_eq!(stage.asked_for_hosts(), [(SYSTEM, Family::V6), (SYSTEM, Family::V4)]);
+        stage.say(SYSTEM, Family::V6, Answer::Failed("no network".into()));
+        stage.say(SYSTEM, Family::V4, Answer::Failed("no network".into()));
+        assert_eq!(stage.resolve("www.shop.test"), Resolution::Failed);
+        stage.pass(Duration::from_secs(1));
+    }
+    stage.resolve("www.shop.test");
+    stage.say(SYSTEM, Family::V6, found(&["2400::1"]));
+    assert_eq!(stage.ready("www.shop.test").unwrap(), ["2400::1"]);
 }
 
 #[test]

@@ -105,9 +105,13 @@ impl Race {
         let ends_at = self.ends_at();
         let alive_until = now + self.config.stagger_alive(rtt);
         let Some(index) = usize::try_from(attempt.0).ok() else { return };
+        // One that gave its slot up has it back only if nobody else has taken it.
+        let has_room = self.in_flight(now) < self.config.in_flight_max;
         let Some(alive) = self.attempts.get_mut(index).filter(|attempt| attempt.is_running()) else { return };
         alive.alive_until = Some(alive_until);
-        alive.slot_ends_at = alive.slot_ends_at.max(alive_until);
+        if has_room || alive.holds_slot(now) {
+            alive.slot_ends_at = alive.slot_ends_at.max(alive_until);
+        }
         let patience = now + rtt.saturating_mul(ALIVE_RTTS);
         alive.times_out_at = alive.times_out_at.max(patience.min(ends_at));
         self.next_start = self.next_start.max(alive_until);
@@ -274,14 +278,21 @@ impl Race {
     }
 
     fn has_slot_for_next(&self, now: Time) -> bool {
-        let next = self.next().map(|ranked| ranked.candidate.address);
-        let holds = self.attempts.iter().any(|attempt| Some(attempt.address()) == next && attempt.holds_slot(now));
+        let holds = self.next().is_some_and(|ranked| self.holds_slot(ranked.candidate.address, now));
         holds || self.in_flight(now) < self.config.in_flight_max
+    }
+
+    fn holds_slot(&self, address: SocketAddr, now: Time) -> bool {
+        self.attempts.iter().any(|attempt| attempt.address() == address && attempt.holds_slot(now))
     }
 
     /// Starts the next candidate and those that start together with it.
     fn start_next(&mut self, now: Time) {
-        let mut starting: Vec<RankedCandidate> = self.held.take().into_iter().collect();
+        let mut starting = Vec::new();
+        if let Some(held) = self.held.take() {
+            let has_slot = self.pending.is_empty() || self.holds_slot(held.candidate.address, now);
+            if has_slot { starting.push(held) } else { self.pending.push_back(held) }
+        }
         if let Some(first) = self.pending.pop_front() {
             let address = first.candidate.address;
             let goes_with = |ranked: &mut RankedCandidate| ranked.with_previous && ranked.candidate.address == address;

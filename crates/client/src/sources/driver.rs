@@ -292,8 +292,8 @@ impl Inner {
     fn name_of(&self, server: Server) -> String {
         match server {
             Server::Dispatch(address) => {
-                let listed = self.targets.borrow().iter().find(|target| target.candidate.address == address).cloned();
-                listed.and_then(|target| target.gateway).unwrap_or_else(|| self.names.gateway.clone())
+                let listed = self.read(|machine, _, _| machine.dispatch_gateway(address).map(str::to_owned));
+                listed.unwrap_or_else(|| self.names.gateway.clone())
             }
             Server::Doh(address) => self.names.doh.get(&address).cloned().unwrap_or_else(|| address.ip().to_string()),
             Server::System => String::new(),

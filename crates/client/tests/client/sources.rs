@@ -42,7 +42,12 @@ pub(crate) struct Dispatcher {
 
 impl Dispatcher {
     pub(crate) async fn new(document: Bytes) -> Self {
-        let made = rcgen::generate_simple_self_signed(vec!["gw.test".into()]).unwrap();
+        Self::named("gw.test", document).await
+    }
+
+    /// Makes one whose certificate carries another name.
+    async fn named(name: &str, document: Bytes) -> Self {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
         let certificate = made.cert.der().clone();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -283,6 +288,18 @@ async fn addresses_are_given_at_once_and_names_by_the_first_who_knows() {
     // Nobody answers at the name server, so the list has the word.
     let listed = sources.resolve("api.test", 443).await.unwrap();
     assert_eq!(listed[0], ("192.0.2.1:443".parse().unwrap(), Origin::List));
+}
+
+#[tokio::test]
+async fn a_dispatcher_of_another_unit_is_asked_by_the_name_of_that_units_gateways() {
+    let dispatcher = Dispatcher::named("north.test", Bytes::new()).await;
+    let (trust, public_hosts) = (vec![dispatcher.certificate.clone()], vec!["public.test".into()]);
+    let (sources, _) = started(SourcesSetup { trust, public_hosts, ..setup() });
+    let mut list = list();
+    list.units[0].dispatch.push(dispatcher.address);
+    sources.handle_list(&sealed(&list));
+    assert!(sources.resolve("public.test", 443).await.is_err());
+    assert_eq!(*dispatcher.fetched.lock().unwrap(), ["/.ropeway/resolve"]);
 }
 
 #[tokio::test]

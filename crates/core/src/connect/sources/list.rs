@@ -386,6 +386,23 @@ impl Sources {
         all
     }
 
+    /// Returns the name on the certificate at a dispatch address: that of the access point there, or the one that all access points at its
+    /// IP address have, or all of its unit. `None` leaves it to the client's own settings.
+    #[must_use]
+    pub fn dispatch_gateway(&self, address: SocketAddr) -> Option<&str> {
+        let units = self.held.as_ref().map_or(&[][..], |held| &held.list.units);
+        let points = || units.iter().flat_map(|unit| &unit.access_points);
+        let listed = points().find(|point| point.address == address).map(|point| &*point.gateway);
+        let mut seeds = self.config.access_points.iter().chain(&self.config.seeds);
+        let mut seeded = || seeds.find(|seed| seed.address == address)?.gateway.as_deref();
+        let of_host = || common_name(points().filter(|point| point.address.ip() == address.ip()));
+        let built_in = self.config.dispatch.iter().find(|seed| seed.address == address);
+        let built_in = built_in.and_then(|seed| seed.unit.as_deref());
+        let is_home = |unit: &&Unit| unit.dispatch.contains(&address) || built_in == Some(&*unit.name);
+        let of_unit = || common_name(&units.iter().find(is_home)?.access_points);
+        listed.or_else(&mut seeded).or_else(of_host).or_else(of_unit).filter(|name| !name.is_empty())
+    }
+
     /// Returns one dispatch address of each of two units that are not the user's.
     pub(super) fn rescuers(&self, now: Time) -> Vec<SocketAddr> {
         let first = self.held.as_ref().and_then(|held| held.list.units.first()).map(|unit| unit.name.as_str());
@@ -398,6 +415,13 @@ impl Sources {
             .take(RESCUERS)
             .collect()
     }
+}
+
+/// Returns the name that all of some access points have.
+fn common_name<'a>(points: impl IntoIterator<Item = &'a AccessPoint>) -> Option<&'a str> {
+    let mut names = points.into_iter().map(|point| &*point.gateway);
+    let first = names.next()?;
+    names.all(|name| name == first).then_some(first)
 }
 
 fn named(seed: &Seed, source: Source) -> impl Iterator<Item = Target> + '_ {

@@ -90,6 +90,31 @@ fn each_pipe_is_used_with_the_key_of_its_name_and_one_without_is_left_out() {
 }
 
 #[test]
+fn a_dispatch_address_has_the_name_of_its_access_point_or_the_one_of_its_host_or_unit() {
+    let mut stage = Stage::new(config());
+    let name = |stage: &Stage, text: &str| stage.sources.dispatch_gateway(address(text)).map(str::to_owned);
+    assert_eq!(name(&stage, "9.1.0.2:443"), None, "nobody knows it yet");
+    let mut list = list(WALL_MS);
+    list.units[0].access_points[0].gateway = "first.gw.test".into();
+    list.units[2].access_points[1].gateway.clear();
+    stage.push(&list);
+    for (address, expected) in [
+        ("20.0.0.1:443", Some("first.gw.test")),
+        ("20.0.0.1:8443", Some("first.gw.test")),
+        ("20.0.1.1:443", None),
+        ("9.0.0.2:443", None),
+        ("20.1.1.2:443", Some("south.gw.test")),
+        ("9.1.0.2:443", Some("south.gw.test")),
+        ("20.2.0.1:443", Some("west.gw.test")),
+        ("20.2.0.2:443", None),
+        ("20.2.1.1:443", None),
+        ("9.9.0.1:443", None),
+    ] {
+        assert_eq!(name(&stage, address).as_deref(), expected, "{address}");
+    }
+}
+
+#[test]
 fn a_pipe_that_is_built_in_serves_while_its_key_is_good_until_a_list_comes() {
     let pipe = |port: u16, expires_ms: u64| PipeTarget {
         address: SocketAddr::from(([9, 0, 0, 1], port)),

@@ -83,7 +83,8 @@ pub enum BuildError {
 }
 
 impl Builder {
-    /// Names the gateway: its certificate must carry this name. By default the name of the first access point that has one.
+    /// Names the gateway: its certificate must carry this name, unless the access list has another for it. By default the name of the
+    /// first access point that has one.
     pub fn gateway(mut self, name: impl Into<String>) -> Self {
         self.gateway = Some(name.into());
         self

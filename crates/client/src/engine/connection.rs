@@ -31,6 +31,8 @@ use crate::{
 /// A connection and what it is at.
 pub(super) struct Connection {
     candidate: Candidate,
+    /// The name that its gateway's certificate must carry, and that HELLO is for.
+    gateway: Arc<str>,
     /// What it is at in the log of attempts.
     log: Option<u64>,
     stage: Stage,
@@ -83,16 +85,19 @@ impl Engine {
         self.keeper.handle_prepared(generation, Prepared { places, ticket }, self.shared.clock.now());
     }
 
-    pub(super) fn dial(&mut self, number: ConnectionId, candidate: Candidate) {
-        let name = self.shared.config.gateway.clone();
+    /// Opens a connection to a gateway, of the name that the app gave where its place has none.
+    pub(super) fn dial(&mut self, number: ConnectionId, candidate: Candidate, gateway: Option<Arc<str>>) {
+        let gateway = gateway.unwrap_or_else(|| self.shared.config.gateway.as_str().into());
         let log = self.shared.log.start(Way::Link, None, Action::Connect, candidate);
         let (dialer, answers) = (self.dialer.clone(), self.answers.0.clone());
+        let name = Arc::clone(&gateway);
         let task = self.jobs.spawn(async move {
             // Where nobody takes the sign of life, the race goes on as if there were none.
             let answered = move |rtt| drop(answers.try_send(Answered { connection: number, rtt }));
             Job::Dialed { connection: number, dialed: dialer.dial_watched(candidate, &name, answered).await }
         });
-        self.connections.insert(number, Connection { candidate, log: Some(log), stage: Stage::Dialing(task) });
+        let stage = Stage::Dialing(task);
+        self.connections.insert(number, Connection { candidate, gateway, log: Some(log), stage });
     }
 
     pub(super) fn handle_dialed(&mut self, number: ConnectionId, dialed: Result<Dialed, DialError>) {
@@ -125,7 +130,7 @@ impl Engine {
         let told = reason.to_string();
         self.note_end(number, &told);
         let Some(connection) = self.connections.remove(&number) else { return };
-        let Connection { candidate, log, stage } = connection;
+        let Connection { candidate, log, stage, .. } = connection;
         log.into_iter().for_each(|log| self.shared.log.end(log, Some(told.clone())));
         if reason == DropReason::NoWelcome {
             self.tell_failed(candidate, told);
@@ -147,11 +152,13 @@ impl Engine {
         if fresh {
             self.make_session(session);
         }
-        let Some(Connection { candidate, stage: Stage::Dialed(dialed), .. }) = self.connections.remove(&number) else {
+        let Some(Connection { candidate, gateway, stage: Stage::Dialed(dialed), .. }) =
+            self.connections.remove(&number)
+        else {
             return;
         };
         let log = self.shared.log.start(Way::Link, None, Action::Greet, candidate);
-        let facts = self.facts(candidate.carrier);
+        let facts = self.facts(candidate.carrier, &gateway);
         let Some(member) = self.members.get(&session) else { return };
         let key = self.shared.config.device_key.clone();
         let binding = dialed.carrier.binding();
@@ -177,7 +184,7 @@ impl Engine {
         let span = debug_span!("link", session, link, carrier = %candidate.carrier);
         let task = tokio::spawn(driven.run(dialed.carrier).instrument(span)).abort_handle();
         let stage = Stage::Link { session, link, task };
-        self.connections.insert(number, Connection { candidate, log: Some(log), stage });
+        self.connections.insert(number, Connection { candidate, gateway, log: Some(log), stage });
     }
 
     /// The gateway said WELCOME.
@@ -240,14 +247,14 @@ impl Engine {
         self.members.insert(number, Member { session, permits, island, leaving, places });
     }
 
-    fn facts(&self, carrier: CarrierKind) -> HelloFacts {
+    fn facts(&self, carrier: CarrierKind, gateway: &str) -> HelloFacts {
         let (ordered, heartbeat) = match carrier {
             CarrierKind::Quic => (false, INTERVAL_QUIC),
             CarrierKind::Tls | CarrierKind::Ws => (true, INTERVAL_TCP),
         };
         HelloFacts {
             ticket: self.ticket.clone().unwrap_or_default(),
-            gateway: self.shared.config.gateway.clone(),
+            gateway: gateway.to_owned(),
             network: self.shared.pace.network_kind(),
             unix_ms: unix_ms(),
             nonce: nonce(),
@@ -287,17 +294,17 @@ pub(super) fn ended(ended: &Result<(), CarrierError>) -> Ended {
     }
 }
 
-/// Returns what the access list knows beyond what the app named, as far as its gateways have the name that links are greeted by.
+/// Returns what the access list knows beyond what the app named.
 fn listed(shared: &Shared) -> Vec<Place> {
     let Some(sources) = shared.sources() else { return Vec::new() };
     let targets = sources.candidates().borrow().clone();
-    let is_ours = |target: &&Target| target.gateway.as_ref().is_none_or(|name| *name == shared.config.gateway);
     let place = |target: &Target| Place {
         candidate: target.candidate,
         source: target.source,
         unit: target.unit.as_deref().map(Unit::from),
+        gateway: target.gateway.as_deref().map(Arc::from),
     };
-    targets.iter().filter(is_ours).map(place).collect()
+    targets.iter().map(place).collect()
 }
 
 impl AccessPoint {
@@ -312,7 +319,7 @@ impl AccessPoint {
     fn places(&self, address: SocketAddr, source: Source) -> Vec<Place> {
         let place = |carrier: &CarrierKind| {
             let candidate = Candidate { address, carrier: *carrier };
-            Place { candidate, source, unit: self.unit.clone() }
+            Place { candidate, source, unit: self.unit.clone(), gateway: None }
         };
         self.carriers.iter().map(place).collect()
     }

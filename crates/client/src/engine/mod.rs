@@ -168,7 +168,7 @@ impl Engine {
             match output {
                 KeeperOutput::Changed => has_changed = true,
                 KeeperOutput::Cut { session } => self.cut(session),
-                KeeperOutput::Dial { connection, candidate } => self.dial(connection, candidate),
+                KeeperOutput::Dial { connection, candidate, gateway } => self.dial(connection, candidate, gateway),
                 KeeperOutput::Drop { connection, reason } => self.drop_connection(connection, reason),
                 KeeperOutput::Exhausted => {
                     if let Some(sources) = self.shared.sources() {

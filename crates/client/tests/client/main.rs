@@ -5,6 +5,7 @@ mod direct;
 mod drain;
 mod hostile;
 mod link;
+mod names;
 mod push;
 mod reach;
 mod refusal;

@@ -101,6 +101,21 @@ async fn an_overloaded_gateway_is_left_alone_for_as_long_as_it_asks_and_another_
 }
 
 #[tokio::test]
+async fn a_gateway_of_another_name_is_left_for_the_next_and_told_where_there_is_none() {
+    let authority = Authority::new();
+    let (strange, good) = (TestGateway::start(&authority).await, TestGateway::start(&authority).await);
+    strange.refuse(refusal(RefuseCode::WrongGateway));
+    let client = builder(&authority, &[&strange, &good], CarrierKind::Tls).build().unwrap();
+    let answer = soon(client.get("https://api.test/").send()).await.unwrap();
+    assert_eq!(answer.timeline().answered().unwrap().address, Some(good.address()));
+
+    let alone =
+        builder(&authority, &[&strange], CarrierKind::Tls).link_wait(Duration::from_secs(3_600)).build().unwrap();
+    let error = soon(alone.get("https://api.test/").send()).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { code: RefuseCode::WrongGateway, .. }), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_session_the_gateway_does_not_take_back_is_a_gap_and_an_unknown_outcome() {
     let (gateway, client) = world(CarrierKind::Tls).await;
     let mut pushes = client.pushes();

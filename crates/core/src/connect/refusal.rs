@@ -5,8 +5,11 @@ use crate::wire::message::RefuseCode;
 /// What a client can do about a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Another access point may take the link.
-    Elsewhere,
+    /// Another access point may take the link; where none does, whoever waits for it is told if `is_told`.
+    Elsewhere {
+        /// It is something that the client or its list has wrong.
+        is_told: bool,
+    },
     /// Nothing here helps; whoever waits for the link is told.
     Fail {
         /// Time may help: it is worth asking again now and then. Otherwise only a new ticket or a new configuration is.
@@ -36,19 +39,19 @@ pub const fn remedy(code: RefuseCode, means: Means) -> Remedy {
     let may_restart = means.restarts < RESTARTS_MAX;
     match code {
         RefuseCode::Draining | RefuseCode::HelloTimeout | RefuseCode::Internal | RefuseCode::Overloaded => {
-            Remedy::Elsewhere
+            Remedy::Elsewhere { is_told: false }
         }
+        // The list may have the name of one gateway wrong, and the others right.
+        RefuseCode::WrongGateway => Remedy::Elsewhere { is_told: true },
         RefuseCode::Replayed if may_restart => Remedy::Restart { fresh_session: false, fresh_ticket: false },
         RefuseCode::ResumeRefused if may_restart => Remedy::Restart { fresh_session: true, fresh_ticket: false },
         RefuseCode::TicketExpired if may_restart && means.ticket_source => {
             Remedy::Restart { fresh_session: false, fresh_ticket: true }
         }
         // The clock may be set, the gateway be updated or its configuration corrected.
-        RefuseCode::ClockSkew
-        | RefuseCode::Protocol
-        | RefuseCode::Replayed
-        | RefuseCode::ResumeRefused
-        | RefuseCode::WrongGateway => Remedy::Fail { heals: true },
+        RefuseCode::ClockSkew | RefuseCode::Protocol | RefuseCode::Replayed | RefuseCode::ResumeRefused => {
+            Remedy::Fail { heals: true }
+        }
         RefuseCode::TicketExpired => Remedy::Fail { heals: means.ticket_source },
         RefuseCode::BadSignature
         | RefuseCode::TicketForeignApp
@@ -79,8 +82,9 @@ mod tests {
     #[test]
     fn a_gateway_that_closes_or_is_overloaded_sends_the_client_elsewhere() {
         for code in [RefuseCode::Draining, RefuseCode::Overloaded, RefuseCode::Internal, RefuseCode::HelloTimeout] {
-            assert_eq!(remedy(code, MEANS), Remedy::Elsewhere, "{code:?}");
+            assert_eq!(remedy(code, MEANS), Remedy::Elsewhere { is_told: false }, "{code:?}");
         }
+        assert_eq!(remedy(RefuseCode::WrongGateway, MEANS), Remedy::Elsewhere { is_told: true });
     }
 
     #[test]

@@ -77,11 +77,16 @@ impl TestGateway {
     }
 
     pub(crate) async fn start_at(authority: &Authority, address: SocketAddr) -> Self {
-        let certificates = authority.issue("gw.test");
+        Self::start_as("gw.test", authority, address).await
+    }
+
+    /// Starts one of another name.
+    pub(crate) async fn start_as(name: &str, authority: &Authority, address: SocketAddr) -> Self {
+        let certificates = authority.issue(name);
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let config = ServerConfig {
-            gateway: "gw.test".into(),
+            gateway: name.into(),
             hosts: vec!["api.test".into(), "*.wild.test".into()],
             heartbeat: (Duration::from_secs(15), Duration::from_secs(600)),
             topics_max: 100,
@@ -334,7 +339,7 @@ async fn serve_link(shared: Arc<Shared>, mut carrier: Box<dyn Carrier>) {
         let proof = Proof { challenge: challenge.to_vec().into(), signature: Bytes::new() };
         output.push_back(Frame::control(Kind::Proof, &proof));
     }
-    let accept = Accept::new("gw.test".into(), Duration::from_secs(60));
+    let accept = Accept::new(lock(&shared.config).gateway.clone(), Duration::from_secs(60));
     let mut link =
         Link { shared, kind, challenge, accept, kept: Vec::new(), output, open: None, closing: false, waker: None };
     let _ = drive(carrier.as_mut(), &mut link).await;

@@ -25,6 +25,8 @@ pub(super) struct Attempt {
     pub(super) restarts: u32,
     /// The soonest of the times at which gateways asked to be called again.
     pub(super) retry_after: Option<Duration>,
+    /// The last refusal that is told should no other gateway take the link.
+    pub(super) refused: Option<KeeperFailure>,
     /// The unit whose link it is to leave for a smoother way.
     pub(super) leaves: Option<Unit>,
 }
@@ -47,6 +49,7 @@ impl Attempt {
             greeting: None,
             restarts,
             retry_after: None,
+            refused: None,
             leaves: None,
         }
     }
@@ -207,11 +210,10 @@ impl Keeper {
                 EstablishOutput::Scored { candidate, score } => self.records.observe(candidate, score, now),
                 EstablishOutput::Start { attempt: number, candidate } => {
                     self.denials.handle_dial(candidate.address);
-                    let connection = self.next_connection(candidate, now);
+                    let connection = self.dial(candidate, now);
                     if let Some(attempt) = &mut self.attempt {
                         attempt.connections.insert(number, connection);
                     }
-                    self.outputs.push_back(KeeperOutput::Dial { connection, candidate });
                 }
             }
         }
@@ -288,6 +290,7 @@ impl Keeper {
     /// No candidate gave a link.
     fn lose(&mut self, untrusted: bool, now: Time) {
         let retry_after = self.attempt.as_ref().and_then(|attempt| attempt.retry_after);
+        let refused = self.attempt.as_mut().and_then(|attempt| attempt.refused.take());
         let was_move = self.attempt.as_ref().is_some_and(|attempt| attempt.leaves.is_some());
         self.stop_attempt();
         if was_move {
@@ -299,8 +302,9 @@ impl Keeper {
         if let Some(after) = retry_after {
             self.reconnect.handle_retry_after(after, now);
         }
-        if untrusted {
-            self.failure = Some(KeeperFailure::Untrusted { at: now });
+        let untrusted = untrusted.then_some(KeeperFailure::Untrusted { at: now });
+        if let Some(failure) = refused.or(untrusted) {
+            self.failure = Some(failure);
         }
         self.reconnect.handle_lost(now, LostReason::RaceLost);
         self.is_exhausted = true;
@@ -308,10 +312,14 @@ impl Keeper {
         self.outputs.push_back(KeeperOutput::Changed);
     }
 
-    pub(super) fn next_connection(&mut self, candidate: Candidate, now: Time) -> ConnectionId {
+    /// Asks for another connection.
+    pub(super) fn dial(&mut self, candidate: Candidate, now: Time) -> ConnectionId {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
         self.passages.insert(connection, Passage::new(candidate, now));
+        let of_address = || self.names.iter().find(|(known, _)| known.address == candidate.address);
+        let gateway = self.names.get(&candidate).or_else(|| of_address().map(|(_, name)| name)).cloned();
+        self.outputs.push_back(KeeperOutput::Dial { connection, candidate, gateway });
         connection
     }
 

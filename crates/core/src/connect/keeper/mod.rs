@@ -10,6 +10,7 @@ mod units;
 use std::{
     collections::{BTreeMap, VecDeque},
     net::SocketAddr,
+    sync::Arc,
     time::Duration,
 };
 
@@ -52,6 +53,8 @@ pub struct Keeper {
     spare: Option<Spare>,
     /// The newest places that any source named; at most [`candidate::CANDIDATES_MAX`] count.
     known: Vec<(Candidate, Source)>,
+    /// The names of the gateways there, where they have one of their own.
+    names: BTreeMap<Candidate, Arc<str>>,
     units: Units,
     /// Of every connection that is not dropped yet.
     passages: BTreeMap<ConnectionId, Passage>,
@@ -111,6 +114,7 @@ impl Keeper {
             connections: 0,
             spare: None,
             known: Vec::new(),
+            names: BTreeMap::new(),
             units: Units::default(),
             passages: BTreeMap::new(),
             opinion: Opinion::default(),
@@ -193,6 +197,8 @@ impl Keeper {
         if !prepared.places.is_empty() {
             self.units.handle_places(&prepared.places);
             self.known = prepared.places.iter().map(|place| (place.candidate, place.source)).collect();
+            self.names =
+                prepared.places.into_iter().filter_map(|place| Some((place.candidate, place.gateway?))).collect();
         }
         let known = candidate::merge(self.known.iter().copied());
         self.seed = self.seed.wrapping_add(1);
@@ -236,7 +242,10 @@ impl Keeper {
         let Some(attempt) = &mut self.attempt else { return };
         let restarts = attempt.restarts;
         match remedy(code, Means { ticket_source, restarts }) {
-            Remedy::Elsewhere => {
+            Remedy::Elsewhere { is_told } => {
+                if is_told {
+                    attempt.refused = Some(KeeperFailure::Refused { code, detail });
+                }
                 if !retry_after.is_zero() {
                     let soonest = attempt.retry_after.map_or(retry_after, |known| known.min(retry_after));
                     attempt.retry_after = Some(soonest);

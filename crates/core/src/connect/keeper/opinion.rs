@@ -61,9 +61,8 @@ impl Keeper {
         let beside = others.next().filter(|ranked| ranked.with_previous);
         self.opinion.until = now + OPINION_WITHIN;
         for RankedCandidate { candidate, .. } in [first].into_iter().chain(beside) {
-            let connection = self.next_connection(candidate, now);
+            let connection = self.dial(candidate, now);
             self.opinion.asked.push(connection);
-            self.outputs.push_back(KeeperOutput::Dial { connection, candidate });
         }
         self.outputs.push_back(KeeperOutput::Changed);
     }

@@ -46,12 +46,15 @@ pub struct Place {
     pub source: Source,
     /// The unit it belongs to, where that is known.
     pub unit: Option<Unit>,
+    /// Name on the certificate of the gateway there; `None` leaves it to the owner of the keeper.
+    pub gateway: Option<Arc<str>>,
 }
 
 /// What a link needs before its race.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
-    /// Where a link may be opened. Empty where no source answered: the places of the last time are used then.
+    /// Where a link may be opened. Empty where no source answered: the places of the last time are used then. Of two that are one
+    /// candidate with two names the later counts. One without a name has that of another at its address, if there is one.
     pub places: Vec<Place>,
     /// There is a ticket, or the reason why not.
     pub ticket: Option<String>,
@@ -155,6 +158,8 @@ pub enum KeeperOutput {
         connection: ConnectionId,
         /// Where to and how.
         candidate: Candidate,
+        /// Name on the certificate of the gateway there, where its place has one.
+        gateway: Option<Arc<str>>,
     },
     /// Drop a connection without a goodbye, whatever it is at.
     Drop {

@@ -1,3 +1,4 @@
+mod names;
 mod opinion;
 
 use std::net::IpAddr;
@@ -46,6 +47,7 @@ impl Client {
             candidate: Candidate { address: format!("{address}:443").parse().unwrap(), carrier: CarrierKind::Tls },
             source: Source::Config,
             unit: unit.map(Unit::from),
+            gateway: None,
         };
         let prepared = Prepared { places: [A, B].into_iter().zip(units).map(place).collect(), ticket: None };
         self.keeper.handle_prepared(self.generation, prepared, self.now);
@@ -101,7 +103,7 @@ impl Client {
             match output {
                 KeeperOutput::Changed | KeeperOutput::Exhausted => {}
                 KeeperOutput::Cut { session } => told.push(format!("cut {session}")),
-                KeeperOutput::Dial { connection, candidate } => {
+                KeeperOutput::Dial { connection, candidate, .. } => {
                     self.dialing.insert(connection, candidate.address.ip());
                 }
                 KeeperOutput::Drop { connection, reason } => {
@@ -287,7 +289,7 @@ fn a_unit_that_does_not_serve_is_left_and_avoided_for_a_while() {
 fn a_client_of_one_unit_stays_with_it() {
     let mut client = Client::new();
     let candidate = Candidate { address: format!("{A}:443").parse().unwrap(), carrier: CarrierKind::Tls };
-    let place = Place { candidate, source: Source::Config, unit: None };
+    let place = Place { candidate, source: Source::Config, unit: None, gateway: None };
     client.keeper.handle_prepared(client.generation, Prepared { places: vec![place], ticket: None }, client.now);
     client.follow();
     client.connect(A);
@@ -380,6 +382,7 @@ fn the_second_address_is_one_of_another_unit() {
             candidate: Candidate { address: format!("{address}:443").parse().unwrap(), carrier },
             source: Source::Config,
             unit: Some(unit.into()),
+            gateway: None,
         };
         let both = |address, unit| [CarrierKind::Quic, CarrierKind::Tls].map(|carrier| place(address, unit, carrier));
         let units = [(A, "a"), ("192.0.2.11", others[0]), (B, others[1])];

@@ -132,7 +132,7 @@ mod tests {
 
     fn place(port: u16, unit: Option<&str>) -> Place {
         let candidate = Candidate { address: address(port), carrier: CarrierKind::Tls };
-        Place { candidate, source: Source::Config, unit: unit.map(Unit::from) }
+        Place { candidate, source: Source::Config, unit: unit.map(Unit::from), gateway: None }
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Device {
                 | KeeperOutput::ForgetTicket
                 | KeeperOutput::LinkUp { .. } => {}
                 KeeperOutput::Cut { session } => self.cut(session, now),
-                KeeperOutput::Dial { connection, candidate } => self.dial(connection, candidate, network, now),
+                KeeperOutput::Dial { connection, candidate, .. } => self.dial(connection, candidate, network, now),
                 KeeperOutput::Drop { connection, .. } => {
                     if let Some(flow) = self.flow_of(connection) {
                         self.drop_end(flow, network, now);
@@ -98,7 +98,7 @@ impl Device {
             let unit = network.addresses.place(address).map(|place| Unit::from(place.site.to_string().as_str()));
             CarrierKind::ALL.map(|carrier| {
                 let candidate = Candidate { address: SocketAddr::new(address, PORT), carrier };
-                Place { candidate, source, unit: unit.clone() }
+                Place { candidate, source, unit: unit.clone(), gateway: None }
             })
         });
         let prepared = Prepared { places: places.collect(), ticket: None };

@@ -113,6 +113,7 @@ fn a_client_of_one_unit_asks_for_no_opinion() {
         candidate: Candidate { address: format!("{address}:443").parse().unwrap(), carrier: CarrierKind::Tls },
         source: Source::Config,
         unit: Some("a".into()),
+        gateway: None,
     };
     let places = [A, B].map(place).to_vec();
     client.keeper.handle_prepared(client.generation, Prepared { places, ticket: None }, client.now);

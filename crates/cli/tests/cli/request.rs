@@ -351,6 +351,33 @@ fn a_gateway_that_another_authority_vouches_for_is_named_at_once() {
 }
 
 #[test]
+fn where_the_gateway_takes_no_links_one_of_another_name_does_that_its_list_names() {
+    let (place, other) = (Place::new(), Place::new());
+    // Both have one authority and one issuer of tickets, each its own name and certificate.
+    builtin(&place).running.kill();
+    std::fs::create_dir(other.path("ropeway-data")).expect("made");
+    for file in ["ca.key", "ca.pem", "issuer.key"] {
+        let inside = format!("ropeway-data/{file}");
+        std::fs::copy(place.path(&inside), other.path(&inside)).expect("copied");
+    }
+    other.write("ropeway.toml", "[gateway]\nname = \"other.test\"\n");
+    let demo = ["--upstream", "demo.test=builtin:demo", "--config", "ropeway.toml"];
+    let there = other.up(&demo);
+    let [tcp, closed] = [there.address("tcp"), std::net::SocketAddr::from(([127, 0, 0, 1], 9))];
+    let unit = "[[unit]]\nname = \"other\"\n[[unit.access_point]]\ngateway = \"other.test\"\n";
+    place.write("ropeway.toml", &format!("{unit}address = \"{tcp}\"\nspeaks = [\"ws\"]\n"));
+    let here = place.up(&demo);
+    let mut file: Value = serde_json::from_str(&place.read("ropeway-data/client.json")).expect("an object");
+    file["access_points"] = json!([
+        { "address": closed, "carriers": ["ws"] },
+        { "address": here.address("tcp"), "carriers": ["tls"] },
+    ]);
+    place.write("ropeway-data/client.json", &file.to_string());
+    let done = place.run(&["request", "-v", "--way", "link", "--carrier", "ws", "https://demo.test/time"]);
+    assert!(done.code == 0 && done.stderr.contains(&format!("* link exchange ws {tcp}")), "{}", done.stderr);
+}
+
+#[test]
 fn what_can_never_be_sent_is_wrong_on_the_command_line() {
     let place = Place::new();
     let _up = builtin(&place);

@@ -134,7 +134,7 @@ pub const DEV_EXCEPTIONS: &[(&str, &str, &str)] = &[];
 
 /// What `core` may depend on, besides for its build and its tests.
 pub const CORE_MAY_USE: &[&str] =
-    &["bytes", "ed25519-dalek", "http", "prost", "rand_core", "rand_pcg", "serde", "thiserror", "tracing"];
+    &["bytes", "ed25519-dalek", "http", "prost", "rand_core", "rand_pcg", "serde", "thiserror", "tracing", "url"];
 
 /// What `core` may depend on under a feature only: package and feature.
 pub const CORE_MAY_USE_UNDER: &[(&str, &str)] = &[("toml", "sim")];

@@ -134,6 +134,9 @@ pub(crate) struct RequestArgs {
     /// know whose key it is: sent again that way, a request that has run by another runs again, unless the service itself honours keys.
     #[arg(long = "way", value_name = "WAY")]
     pub(crate) ways: Vec<Way>,
+    /// Follow redirects, at most 10 in a row
+    #[arg(short = 'L', long)]
+    pub(crate) location: bool,
     /// Write status and headers before the body
     #[arg(short, long)]
     pub(crate) include: bool,

@@ -227,6 +227,7 @@ fn request_kind(error: &ropeway::Error) -> (&'static str, u8) {
         Error::Ticket { .. } => ("ticket", EXIT_FAILED),
         Error::Timeout { .. } => ("timeout", EXIT_TIMED_OUT),
         Error::TooFrequent { .. } => ("too_frequent", EXIT_FAILED),
+        Error::Redirect { .. } => ("redirect", EXIT_FAILED),
         Error::TooManyTopics { .. } => ("too_many_topics", EXIT_FAILED),
         Error::TooManyWaiting { .. } => ("too_many_waiting", EXIT_FAILED),
         Error::Untrusted { .. } => ("untrusted", EXIT_FAILED),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ropeway_core::{
     CarrierKind,
     connect::{EstablishConfig, ReconnectConfig, Unit},
-    request::{Hosts, LadderConfig, Way},
+    request::{Hosts, LadderConfig, REDIRECTS_MAX, Way},
     session,
 };
 use ropeway_net::pem;
@@ -35,6 +35,7 @@ pub struct Builder {
     device_key: Option<[u8; 32]>,
     topics: Vec<String>,
     hosts: Vec<String>,
+    redirects: Option<u32>,
     timeout: Option<Duration>,
     link_wait: Option<Duration>,
     refused_wait: Option<Duration>,
@@ -224,6 +225,16 @@ impl Builder {
         self
     }
 
+    /// Follows at most so many redirects (301, 302, 303, 307, 308) in a row; 10 by default, 0 for none, so that each is an answer.
+    ///
+    /// A POST becomes a GET by 301, 302 and 303. Another origin is not sent `authorization`, `cookie` and `idempotency-key`; a URL of `http`
+    /// needs [`allow_plain_http`](Self::allow_plain_http). One more redirect is [`Error::Redirect`](crate::Error::Redirect). Requests through
+    /// [`tower::Service`](tower_service::Service) follow none: that is for a layer.
+    pub const fn redirects(mut self, max: u32) -> Self {
+        self.redirects = Some(max);
+        self
+    }
+
     /// Bounds every request, from `send` to the last byte of its answer's body. By default the head of the answer must come within
     /// 40 s, and the body may take any time.
     pub fn timeout(mut self, total: Duration) -> Self {
@@ -376,6 +387,7 @@ impl Builder {
             device_key,
             topics: self.topics,
             hosts: (!self.hosts.is_empty()).then(|| Arc::new(Hosts::new(&self.hosts))),
+            redirects: self.redirects.unwrap_or(REDIRECTS_MAX),
             timeout: self.timeout,
             link_wait: self.link_wait,
             refused_wait: self.refused_wait.or(self.link_wait).unwrap_or(waits.refused_wait),
@@ -403,6 +415,8 @@ pub(crate) struct Config {
     pub(crate) device_key: DeviceKey,
     pub(crate) topics: Vec<String>,
     pub(crate) hosts: Option<Arc<Hosts>>,
+    /// Redirects that a request follows.
+    pub(crate) redirects: u32,
     pub(crate) timeout: Option<Duration>,
     /// `None` for as long as the app gave the request.
     pub(crate) link_wait: Option<Duration>,

@@ -144,6 +144,16 @@ pub enum Error {
         /// The host.
         host: String,
     },
+    /// The service sent the request on too often, or to nowhere.
+    #[error("redirect at {url}: {reason}")]
+    Redirect {
+        /// The URL whose answer is not followed.
+        url: String,
+        /// Why not.
+        reason: String,
+        /// What was tried to get that answer.
+        timeline: Box<Timeline>,
+    },
     /// The gateway refused the link.
     #[error("gateway refused the link: {detail}")]
     Refused {
@@ -286,7 +296,8 @@ impl Error {
             Self::AnswerTooLarge { .. }
             | Self::BodyCorrupt { .. }
             | Self::BodyInflated { .. }
-            | Self::BrokeOff { .. } => Side::Service,
+            | Self::BrokeOff { .. }
+            | Self::Redirect { .. } => Side::Service,
             Self::NoList { .. }
             | Self::NoWay { .. }
             | Self::NotExecuted { .. }
@@ -314,6 +325,7 @@ impl Error {
             | Self::Invalid(_)
             | Self::Json(_)
             | Self::PlainHttp { .. }
+            | Self::Redirect { .. }
             | Self::TooFrequent { .. }
             | Self::TooManyTopics { .. } => Retry::Never,
             Self::AnswerTooLarge { .. }
@@ -349,6 +361,7 @@ impl Error {
             | Self::NoWay { timeline, .. }
             | Self::NotExecuted { timeline, .. }
             | Self::OutcomeUnknown { timeline }
+            | Self::Redirect { timeline, .. }
             | Self::Refused { timeline, .. }
             | Self::Reset { timeline, .. }
             | Self::Setup { timeline, .. }

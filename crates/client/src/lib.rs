@@ -5,8 +5,8 @@
 //! after a break: a POST is never run twice behind the caller's back, and never lost in silence.
 //!
 //! It never skips a certificate check, never sends a request over plain HTTP that did not allow it, never repeats what may have run
-//! unless that does no harm, and never presents a part of a body as the whole. It follows no redirects and keeps no cookies: what a
-//! service answers is what the app gets.
+//! unless that does no harm, and never presents a part of a body as the whole. It keeps no cookies, and follows
+//! redirects as [`Builder::redirects`] says.
 //!
 //! ```no_run
 //! # async fn example(ticket: String, address: std::net::SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
@@ -41,6 +41,7 @@ mod places;
 pub mod plain;
 mod progress;
 mod push;
+mod redirect;
 mod request;
 mod response;
 mod service;

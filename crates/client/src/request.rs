@@ -7,11 +7,7 @@ use ropeway_core::request::{KEY_HEADER, Way};
 use serde::Serialize;
 
 use crate::{
-    Body, Error, Progress, Response,
-    client::Handle,
-    density::{self, Wishes},
-    exchange::Options,
-    pace::Pauses,
+    Body, Error, Progress, Response, client::Handle, density::Wishes, exchange::Options, pace::Pauses, redirect,
 };
 
 /// A request that can still be changed. Nothing happens before [`send`](Self::send).
@@ -20,6 +16,8 @@ pub struct RequestBuilder {
     handle: Handle,
     request: Result<Request<Body>, Error>,
     options: Options,
+    /// Redirects to follow, where the app says so for this request.
+    redirects: Option<u32>,
     pub(crate) wishes: Wishes,
 }
 
@@ -31,7 +29,7 @@ impl RequestBuilder {
             *request.uri_mut() = url;
             request
         });
-        Self { handle, request, options: Options::default(), wishes: Wishes::default() }
+        Self { handle, request, options: Options::default(), redirects: None, wishes: Wishes::default() }
     }
 
     /// Adds a header.
@@ -115,6 +113,12 @@ impl RequestBuilder {
         self
     }
 
+    /// Follows at most so many redirects in a row, as [`Builder::redirects`](crate::Builder::redirects) does for every request.
+    pub const fn redirects(mut self, max: u32) -> Self {
+        self.redirects = Some(max);
+        self
+    }
+
     /// Lets this request cross the network in the clear, if its URL says `http` and no gateway serves its host.
     pub const fn allow_plain_http(mut self, allow: bool) -> Self {
         self.options.plain_http = allow;
@@ -135,11 +139,8 @@ impl RequestBuilder {
     ///
     /// An [`Error`] that says whose fault it is and whether to try again.
     pub async fn send(self) -> Result<Response, Error> {
-        let request = self.request?;
-        let progress: Option<Progress> = request.extensions().get().cloned();
-        let (response, timeline) = density::run(self.handle, request, self.options, self.wishes).await?;
-        progress.inspect(Progress::handle_answered);
-        Ok(Response::new(response, timeline))
+        let redirects_max = self.redirects.unwrap_or(self.handle.shared().config.redirects);
+        redirect::send(self.handle, self.request?, self.options, self.wishes, redirects_max).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! The answer to a request.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 
@@ -11,12 +11,13 @@ use crate::{Body, Error, Timeline};
 pub struct Response {
     response: http::Response<Body>,
     timeline: Timeline,
+    url: Uri,
     trailers: Option<HeaderMap>,
 }
 
 impl Response {
-    pub(crate) const fn new(response: http::Response<Body>, timeline: Timeline) -> Self {
-        Self { response, timeline, trailers: None }
+    pub(crate) const fn new(response: http::Response<Body>, timeline: Timeline, url: Uri) -> Self {
+        Self { response, timeline, url, trailers: None }
     }
 
     /// Returns the status.
@@ -31,7 +32,13 @@ impl Response {
         self.response.headers()
     }
 
-    /// Returns what was tried to get this answer.
+    /// Returns the URL that this is the answer of: the last one, where redirects were followed.
+    #[must_use]
+    pub const fn url(&self) -> &Uri {
+        &self.url
+    }
+
+    /// Returns what was tried to get this answer, from its URL.
     #[must_use]
     pub const fn timeline(&self) -> &Timeline {
         &self.timeline

@@ -112,6 +112,9 @@ async fn exchange(
         headers.append(name, value.clone());
     }
     let mut request = client.request(method, args.url.as_str()).progress(progress);
+    if !args.location {
+        request = request.redirects(0);
+    }
     if let Some(data) = &args.data {
         request = request.body(within(bound, input::open(data)).await??);
         // What curl says of a body of which it is told nothing.

@@ -262,6 +262,7 @@ fn with_timeline(mut error: Error, known: Timeline) -> Error {
         | Error::NoWay { timeline, .. }
         | Error::NotExecuted { timeline, .. }
         | Error::OutcomeUnknown { timeline }
+        | Error::Redirect { timeline, .. }
         | Error::Refused { timeline, .. }
         | Error::Reset { timeline, .. }
         | Error::Setup { timeline, .. }

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use ropeway::{Client, Error, Way};
+use ropeway::{Client, Error, Retry, Side, Way};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
@@ -75,8 +75,18 @@ async fn two_lengths_that_differ_are_refused() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer_and_leads_nowhere_by_itself() {
-    let address = host("HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n", "", 0).await;
-    let answer = soon(client().get(format!("http://{address}/")).send()).await.unwrap();
-    assert_eq!((answer.status().as_u16(), answer.headers()["location"].to_str().unwrap()), (302, "/"));
+async fn redirects_that_lead_round_or_nowhere_end_in_a_clear_error_and_are_answers_if_the_app_says_so() {
+    let round = "HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n";
+    let nowhere = "HTTP/1.1 302 Found\r\nlocation: ftp://api.test/\r\ncontent-length: 0\r\n\r\n";
+    for (found, location) in [(round, "/"), (nowhere, "ftp://api.test/")] {
+        let address = host(found, "", 0).await;
+        let url = format!("http://{address}/");
+        let error = soon(client().get(&*url).send()).await.unwrap_err();
+        assert!(matches!(&error, Error::Redirect { url: at, .. } if *at == url), "{error:?}");
+        assert_eq!((error.side(), error.retry()), (Side::Service, Retry::Never));
+        let told = if location == "/" { "for longer than 10 times" } else { "no URL of http or https" };
+        assert!(error.to_string().contains(told), "{error}");
+        let answer = soon(client().get(&*url).redirects(0).send()).await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.headers()["location"].to_str().unwrap()), (302, location));
+    }
 }

@@ -18,6 +18,7 @@ mod ladder;
 mod limit;
 mod pattern;
 mod port;
+mod redirect;
 mod spread;
 mod timeout;
 mod ways;
@@ -35,6 +36,7 @@ pub use ladder::{Denial, Denied, Ladder, LadderConfig, LadderOutput, LinkView, R
 pub use limit::{HTTP1_PER_HOST, Limit, LimitConfig, LimitFull, LimitId, LimitRule, Priority};
 pub use pattern::RoutePattern;
 pub use port::{PortError, port_of};
+pub use redirect::{BadLocation, REDIRECTS_MAX, Redirected};
 pub use spread::{fresh, pick, spot};
 pub use timeout::{
     Answered, Ask, FIRST_BYTE_FLOOR, GAP_FLOOR, LABEL_CHARS_MAX, LABELS_MAX, NetworkState, QUEUE_MAX, Timeouts,

@@ -47,6 +47,14 @@ pub(super) async fn serve(shared: &Shared, session: Session<Server>, request: Ne
             released(shared.released()).await;
             answer(&session, channel, Bytes::from_static(b"held"), None).await;
         }
+        // To where the argument says, with its status: `/moved/307/echo`.
+        "moved" => {
+            let (status, location) = argument.split_once('/').unwrap();
+            let headers = HeaderMap::from_iter([(http::header::LOCATION, format!("/{location}").parse().unwrap())]);
+            let head = ResponseHead { status: status.parse().unwrap(), headers };
+            session.with(|server, _| server.mux().respond(channel, head, true));
+            session.writer(channel).completed();
+        }
         "never" => std::future::pending().await,
         "packed" => {
             let accepted = head.headers.get("accept-encoding").cloned().unwrap_or(HeaderValue::from_static(""));

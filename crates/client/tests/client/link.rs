@@ -216,18 +216,18 @@ async fn a_head_that_is_too_large_is_refused_before_a_link_has_it_and_the_larges
 async fn redirects_are_followed_with_the_body_where_the_status_says_so() {
     let (gateway, client) = world(CarrierKind::Tls).await;
     let post = |path: &str| client.post(format!("https://api.test{path}")).header("cookie", "a=b").body("pear");
-    let answer = soon(post("/moved/307/moved/308/echo").send()).await.unwrap();
+    let answer = soon(post("/redirect/307/redirect/308/echo").send()).await.unwrap();
     assert_eq!(answer.url(), "https://api.test/echo");
     assert_eq!(soon(answer.text()).await.unwrap(), "pear");
-    let answer = soon(post("/moved/303/headers").send()).await.unwrap();
+    let answer = soon(post("/redirect/303/headers").send()).await.unwrap();
     let told = soon(answer.text()).await.unwrap();
     assert!(told.contains("cookie: a=b\n") && !told.contains("content-length"), "{told}");
-    let answer = soon(post("/moved/303/headers").redirects(0).send()).await.unwrap();
-    assert_eq!((answer.status().as_u16(), answer.url().path()), (303, "/moved/303/headers"));
+    let answer = soon(post("/redirect/303/headers").redirects(0).send()).await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.url().path()), (303, "/redirect/303/headers"));
     let methods: Vec<_> = gateway.executed().iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
     assert_eq!(methods, ["POST", "POST", "POST", "POST", "GET", "POST"]);
     // A body that cannot be sent again stays where it was sent.
     let once = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from("pear"))]);
-    let sent = client.post("https://api.test/moved/307/echo").body(Body::stream(once)).send();
+    let sent = client.post("https://api.test/redirect/307/echo").body(Body::stream(once)).send();
     assert_eq!(soon(sent).await.unwrap().status().as_u16(), 307);
 }

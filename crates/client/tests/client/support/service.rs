@@ -47,8 +47,8 @@ pub(super) async fn serve(shared: &Shared, session: Session<Server>, request: Ne
             released(shared.released()).await;
             answer(&session, channel, Bytes::from_static(b"held"), None).await;
         }
-        // To where the argument says, with its status: `/moved/307/echo`.
-        "moved" => {
+        // To where the argument says, with its status: `/redirect/307/echo`.
+        "redirect" => {
             let (status, location) = argument.split_once('/').unwrap();
             let headers = HeaderMap::from_iter([(http::header::LOCATION, format!("/{location}").parse().unwrap())]);
             let head = ResponseHead { status: status.parse().unwrap(), headers };

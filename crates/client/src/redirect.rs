@@ -1,6 +1,6 @@
 //! Follows an answer that sends its request on to another URL.
 
-use http::{Request, Uri, header};
+use http::{Request, Uri};
 use ropeway_core::request::Redirected;
 use tokio::time::Instant;
 
@@ -52,9 +52,6 @@ pub(crate) async fn send(
             return Err(redirect(&uri, reason, &timeline));
         }
         next.strip(&mut parts.headers);
-        if !next.keeps_body {
-            parts.headers.remove(header::TRANSFER_ENCODING);
-        }
         (parts.method, parts.uri) = (next.method, next.uri);
         options.timeout = total.map(|total| total.saturating_sub(began.elapsed()));
         request = Request::from_parts(parts, body);

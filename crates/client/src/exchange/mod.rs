@@ -163,6 +163,11 @@ impl Run {
         self.handle.shared().config.link_wait.unwrap_or(LadderConfig::default().link_wait)
     }
 
+    /// Returns how long one is waited for that could not be had the first time.
+    fn list_wait_again(&self) -> Duration {
+        self.handle.shared().config.refused_wait.min(self.list_wait())
+    }
+
     /// Returns what the request is at.
     fn phase(&self) -> Phase {
         self.progress.phase()

@@ -97,7 +97,7 @@ impl Run {
     ) -> Result<Ways, Error> {
         let shared = Arc::clone(self.handle.shared());
         let until = |wait: Duration| shared.clock.instant(self.began + wait);
-        let (soon, late) = (until(shared.config.refused_wait.min(self.list_wait())), until(self.list_wait()));
+        let (soon, late) = (until(self.list_wait_again()), until(self.list_wait()));
         loop {
             // Asked first: a list that comes in between is seen as a change.
             let awaited = shared.sources().filter(|sources| sources.list_state().is_awaited());
@@ -126,7 +126,7 @@ impl Run {
             None => self.rules().ladder.iter().any(|step| is_listed(step.way)),
         };
         let wait = match self.list_trouble() {
-            Some(_) => shared.config.refused_wait.min(self.list_wait()),
+            Some(_) => self.list_wait_again(),
             None => self.list_wait(),
         };
         is_wanted.then(|| self.began + wait)

@@ -25,7 +25,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use ropeway_core::{
     CarrierKind,
-    connect::{AltSvc, Candidate, OtherNetworks, RaceConfig, Records, Source},
+    connect::{AltSvc, Candidate, OtherNetworks, RaceConfig, Records, Source, altsvc},
     request::{Hosts, Way, fresh},
 };
 use ropeway_net::{Clock, h3::H3Dialer, innermost};
@@ -274,17 +274,12 @@ impl Short {
             (alt_svc.port(origin, now), alt_svc.is_broken(origin, now))
         };
         let is_named = self.setup.h3_hosts.serve(&origin.host, origin.port);
-        // Where the port that is promised is that of an address, each has HTTP/3 at its own.
-        let here = move |promised: Option<u16>, said: bool, address: SocketAddr, among: &[SocketAddr]| {
-            let is_own = promised.is_some_and(|port| among.iter().any(|known| known.port() == port));
-            let own = (is_own || promised.is_none() && said && !is_broken).then_some(address.port());
-            own.or(promised)
-        };
         let listed: Option<Vec<Place>> = match to {
             To::Addresses(listed) => {
                 let addresses: Vec<SocketAddr> = listed.iter().map(|listed| listed.address).collect();
                 let place = |listed: &Listed| {
-                    let h3 = here(promised, listed.h3 || is_named, listed.address, &addresses);
+                    let is_said = (listed.h3 || is_named) && !is_broken;
+                    let h3 = altsvc::h3_port(promised, is_said, listed.address, &addresses);
                     Place { address: listed.address, h3 }
                 };
                 Some(listed.iter().map(place).collect())
@@ -308,7 +303,7 @@ impl Short {
                     // The app, the host and the signed list have the word over a record.
                     let promised = promised.or(resolved.h3_port.filter(|_| is_hint_wanted && !said));
                     let place = |address| {
-                        let h3 = here(promised, said, address, &resolved.addresses);
+                        let h3 = altsvc::h3_port(promised, said && !is_broken, address, &resolved.addresses);
                         Place { address, h3: h3.filter(|_| !is_original) }
                     };
                     (addresses.into_iter().map(place).collect(), Source::Config)

@@ -1,12 +1,22 @@
 //! Links that break under requests.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use http::StatusCode;
-use ropeway::{Action, CarrierKind, Error, Response, Retry, way::Fate};
+use ropeway::{Action, CarrierKind, Client, Error, Response, Retry, way::Fate};
 use ropeway_core::policy::{Policy, RoutePolicy};
 
 use crate::support::{Authority, Relay, TestGateway, builder, eventually, service::big, soon, world};
+
+/// A gateway, what stands before it, and a client that knows the way through that alone.
+async fn behind_a_relay() -> (TestGateway, Relay, Client) {
+    let authority = Authority::new();
+    let gateway = TestGateway::start(&authority).await;
+    let relay = Relay::start(gateway.address()).await;
+    let client = builder(&authority, &[], CarrierKind::Tls).access_point_on(relay.address(), [CarrierKind::Tls]);
+    (gateway, relay, client.build().unwrap())
+}
 
 #[tokio::test]
 async fn an_answer_that_was_under_way_when_the_link_broke_comes_once_over_the_next() {
@@ -30,13 +40,7 @@ async fn an_answer_that_was_under_way_when_the_link_broke_comes_once_over_the_ne
 
 #[tokio::test]
 async fn a_link_that_falls_silent_is_replaced_while_an_answer_is_awaited() {
-    let authority = Authority::new();
-    let gateway = TestGateway::start(&authority).await;
-    let relay = Relay::start(gateway.address()).await;
-    let client = builder(&authority, &[], CarrierKind::Tls)
-        .access_point_on(relay.address(), [CarrierKind::Tls])
-        .build()
-        .unwrap();
+    let (gateway, relay, client) = behind_a_relay().await;
     let held = tokio::spawn(client.post("https://api.test/hold").body("pay").send());
     eventually("it is under way", || gateway.running() == 1).await;
     relay.freeze();
@@ -65,13 +69,7 @@ async fn a_body_goes_on_where_it_broke() {
 
 #[tokio::test]
 async fn a_body_over_a_link_that_falls_silent_for_good_goes_on_over_the_next_or_ends() {
-    let authority = Authority::new();
-    let gateway = TestGateway::start(&authority).await;
-    let relay = Relay::start(gateway.address()).await;
-    let client = builder(&authority, &[], CarrierKind::Tls)
-        .access_point_on(relay.address(), [CarrierKind::Tls])
-        .build()
-        .unwrap();
+    let (gateway, relay, client) = behind_a_relay().await;
     for is_gone in [false, true] {
         let mut answer = soon(client.get("https://api.test/big/3000000").send()).await.unwrap();
         let mut length = soon(answer.chunk()).await.unwrap().unwrap().len();

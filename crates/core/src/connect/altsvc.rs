@@ -1,6 +1,6 @@
 //! Which hosts speak HTTP/3, as they said themselves, and where it was tried in vain.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use crate::Time;
 
@@ -165,6 +165,16 @@ pub const BROKEN_MAX: Duration = Duration::from_hours(48);
 /// Doublings of the pause that are counted: ten reach [`BROKEN_MAX`].
 const DOUBLINGS_MAX: u32 = 10;
 
+/// Returns the UDP port of HTTP/3 at an address of a host, one `among` those that are known. `promised` is the port that the host names;
+/// `is_said` says that a list or the app has it at the ports of the addresses.
+///
+/// Where the promised port is that of an address, each has HTTP/3 at its own: they are gateways on one machine, of which one spoke.
+#[must_use]
+pub fn h3_port(promised: Option<u16>, is_said: bool, address: SocketAddr, among: &[SocketAddr]) -> Option<u16> {
+    let is_own = promised.map_or(is_said, |port| among.iter().any(|known| known.port() == port));
+    is_own.then_some(address.port()).or(promised)
+}
+
 /// Hosts remembered. 500; Chromium `http_server_properties.h` keeps as many.
 const HOSTS_MAX: usize = 500;
 
@@ -181,6 +191,15 @@ mod tests {
 
     fn after(time: Duration) -> Time {
         Time::ZERO + time
+    }
+
+    #[test]
+    fn http3_is_at_the_promised_port_or_at_each_addresses_own() {
+        let [one, other] = [8_443, 9_443].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        let port = |promised, is_said| h3_port(promised, is_said, other, &[one, other]);
+        assert_eq!(port(Some(443), true), Some(443));
+        assert_eq!(port(Some(8_443), false), Some(9_443), "the other gateway spoke for itself");
+        assert_eq!((port(None, true), port(None, false)), (Some(9_443), None));
     }
 
     fn said(value: &str) -> AltSvc {

@@ -1,4 +1,4 @@
-//! Ways that do not get a host's requests across on this network, for now.
+//! Ways that do not get a host's requests across on this network for a while.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,7 +1,7 @@
 //! What becomes of one request: which ways it takes, and whether it is sent again when one fails.
 //!
 //! [`plan`] puts the ways in order that a request may take. A [`Ladder`] takes the request from one way to the next, [`Timeouts`] says
-//! how long each try may take, and [`Detours`] which way is taken last for now; resends of what may have run are paid from the client's
+//! how long each try may take, and [`Detours`] which way is taken last for a while; resends of what may have run are paid from the client's
 //! one [`Budget`]. Before a request goes, [`Guard`] looks whether the app runs
 //! in a loop, [`Coalesce`] whether the same is being asked already, [`Batch`] whether it may wait for others, and [`Limit`] whether its
 //! route has room. On the gateway's side [`idempotency`] remembers which keyed requests have run.

@@ -85,12 +85,13 @@ fn origin(uri: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
 pub const REDIRECTS_MAX: u32 = 10;
 
 /// Headers that speak of a body.
-const OF_A_BODY: [HeaderName; 5] = [
+const OF_A_BODY: [HeaderName; 6] = [
     header::CONTENT_ENCODING,
     header::CONTENT_LANGUAGE,
     header::CONTENT_LENGTH,
     header::CONTENT_LOCATION,
     header::CONTENT_TYPE,
+    header::TRANSFER_ENCODING,
 ];
 
 /// Headers that are for one origin alone.
